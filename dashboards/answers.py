@@ -100,7 +100,7 @@ def not_recorded(*, width: int = 4) -> stat.Panel:
             "nothing: the figures are complete.",
             "any: figures of pipelines are too low. RUNBOOK.md, PipelinedLosing.",
         ),
-        Query(HOSTS.losses(), ""),
+        Query(HOSTS.missing(), ""),
         Limits("locale", decimals=0),
         empty="No daemon answers",
         base=GOOD,

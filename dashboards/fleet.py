@@ -277,7 +277,7 @@ def _hosts() -> table.Panel:
             ),
             Column(
                 "Lost",
-                _DAEMONS_THERE.losses(HOST),
+                _DAEMONS_THERE.missing(HOST),
                 RUNS,
                 {1: "red"},
                 width=70,

@@ -99,7 +99,7 @@ def _not_stored() -> stat.Panel:
             "none: each run can be looked up.",
             "any: lists of runs have gaps. RUNBOOK.md, PipelinedHistoryFails.",
         ),
-        Query(HOSTS.losses(metric="pipelined_sink_dropped_runs_total"), ""),
+        Query(HOSTS.losses((), "pipelined_sink_dropped_runs_total"), ""),
         RUNS,
         empty=NO_ANSWER,
         base=GOOD,
@@ -170,7 +170,12 @@ def _lost() -> str:
     failed = f"count_over_time({collector}[$__range]) - sum_over_time({collector}[$__range])"
     found = "\nor\n".join(
         [
-            named(HOSTS.losses(("instance", "what")), "$1", "what", place="figures"),
+            named(HOSTS.missing(("instance", "what")), "$1", "what", place="figures"),
+            named(
+                HOSTS.losses(HOST, "pipelined_lost_total", 'what="instances"'),
+                "variables",
+                place="identity",
+            ),
             named(
                 growth("pipelined_missed_switches_total", by=HOST),
                 "switches not traced",

@@ -123,12 +123,16 @@ class Scope:
             self.growth("pipelined_runs_total", by=by),
         )
 
-    def losses(self, by: tuple[str, ...] = (), metric: str = "pipelined_lost_total") -> str:
+    def missing(self, by: tuple[str, ...] = ()) -> str:
+        """What is missing in figures: all losses but those of variables that identify runs."""
+        return self.losses(by, "pipelined_lost_total", 'what!="instances"')
+
+    def losses(self, by: tuple[str, ...], metric: str, *matchers: str) -> str:
         """What could not be recorded in the whole range, in whole numbers.
 
         Of a daemon that has started since, also what it lost before its first scrape.
         """
-        lost = self.select(metric)
+        lost = self.select(metric, *matchers)
         grew = f"increase({lost}[$__range]) and {lost} offset $__range"
         return f"ceil({_per('sum', by)} ({grew} or {lost}))"
 

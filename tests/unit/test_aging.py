@@ -10,7 +10,8 @@ from pipelined.history.rollup import HOUR
 
 DAY = 86400.0
 AGE = 30 * DAY
-NOW = 1_700_000_000.0
+#: What is `AGE` old is of the beginning of 2025: no right clock said less when it was stored.
+NOW = 1_738_281_600.0
 
 
 class Host:
@@ -69,6 +70,10 @@ def test_nor_does_one_that_was_not_set_when_it_began() -> None:
     assert host.limit_after(60.0) < 0
     host.wrong = 0.0
     assert host.limit_after(60.0) == NOW + host.passed - AGE
+
+
+def test_a_run_of_a_clock_that_was_not_set_is_no_reason_to_begin_in_1970() -> None:
+    assert Host(55.0).limit_after(60.0) == NOW + 60.0 - AGE
 
 
 def test_what_is_too_old_by_a_shorter_age_is_so_within_six_hours() -> None:

@@ -88,7 +88,7 @@ def test_keys_of_an_object_follow_the_key_that_has_it(reference: ModuleType) -> 
     assert keys[begin : begin + 3] == ["edges", "edges[].writer", "edges[].reader"]
     assert "surroundings.pipelines[].cpu_seconds" in keys
     with pytest.raises(ValueError, match=r"no key of the table has \['Host'\]"):
-        reference.reference(page.replace(" FileBytes -->", " FileBytes Host -->"))
+        reference.reference(page.replace(" OtherPipeline -->", " OtherPipeline Host -->"))
 
 
 def test_a_class_may_be_in_the_schema_alone(reference: ModuleType) -> None:
@@ -99,9 +99,15 @@ def test_a_class_may_be_in_the_schema_alone(reference: ModuleType) -> None:
 
 
 def test_a_class_that_no_table_shows_is_found(reference: ModuleType) -> None:
-    page = reference.REFERENCE.read_text().replace("keys of Stage ", "keys of Edge ")
-    with pytest.raises(ValueError, match=r"leave out \['Stage'\]"):
+    page = reference.REFERENCE.read_text().replace("keys of Finding ", "keys of Edge ")
+    with pytest.raises(ValueError, match=r"leave out \['Finding'\]"):
         reference.reference(page)
+
+
+def test_the_page_names_every_key_of_a_stage() -> None:
+    page = (TOP / "docs" / "API.md").read_text().split("\n### A stage\n")[1].split("\n### ")[0]
+    named = set(re.findall(r"`(\w+)`", page))
+    assert sorted(SCHEMA["$defs"]["Stage"]["properties"].keys() - named) == []
 
 
 def test_the_table_of_errors_has_every_status_that_the_program_names() -> None:

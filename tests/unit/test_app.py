@@ -8,6 +8,7 @@ import http.client
 import json
 import socket
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -201,6 +202,29 @@ def test_at_most_100_runs_unless_asked(client: FlaskClient, observer: FakeObserv
     observer.seen = [run(number) for number in range(150, 0, -1)]
     assert len(ids(client)) == 100
     assert len(ids(client, "?limit=1000")) == 150
+
+
+def test_at_most_1000_runs_whatever_is_asked_for(
+    client: FlaskClient, observer: FakeObserver
+) -> None:
+    observer.seen = [run(number) for number in range(1001, 0, -1)]
+    answer = client.get("/api/v1/pipelines?limit=999999999").get_json()
+    assert (len(answer["runs"]), answer["matching_runs"]) == (1000, 1001)
+
+
+def test_a_list_of_runs_takes_no_more_memory_than_its_text_some_times(
+    client: FlaskClient, observer: FakeObserver
+) -> None:
+    observer.seen = [run(number) for number in range(300, 0, -1)]
+    client.get("/api/v1/pipelines?limit=1")
+    tracemalloc.start()
+    try:
+        answer = client.get("/api/v1/pipelines?limit=1000")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(answer.get_json()["runs"]) == 300
+    assert peak < 6 * len(answer.data)
 
 
 def test_each_answer_is_of_a_new_sweep(client: FlaskClient, observer: FakeObserver) -> None:

@@ -635,8 +635,7 @@ def test_the_tables_are_the_arithmetic_of_the_measured_figures() -> None:
     assert len(measured) == 2, "of a usual host and of one at its bound"
     for figures in measured:
         series, size = (int(number.replace(",", "")) for number in figures)
-        fleets = [script.Fleet(hosts, series, size, 15.0) for hosts in (10, 1_000, 100_000)]
-        assert script.fleet_table(fleets) in text
+        assert script.fleet_table([script.Fleet(1_000, series, size, 15.0)]) in text
 
 
 def test_a_scrape_is_counted_by_what_its_series_are_about() -> None:

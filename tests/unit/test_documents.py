@@ -67,14 +67,6 @@ def test_the_readme_is_at_most_200_lines() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 200
 
 
-def test_what_the_history_says_of_the_soak_is_what_the_soak_found() -> None:
-    paragraph = (DOCS / "HISTORY.md").read_text().split("**Measured** with a real daemon")[1]
-    figures = (DOCS / "BENCHMARKS.md").read_text().split("### Figures of the soak")[1]
-    said = re.findall(r"\d+,\d+|\d+\.\d+", paragraph.split("\n\n")[0])
-    assert len(said) > 5
-    assert [figure for figure in said if figure not in figures] == []
-
-
 # -- ARCHITECTURE: complete and true
 
 ARCHITECTURE = (ROOT / "docs" / "ARCHITECTURE.md").read_text()

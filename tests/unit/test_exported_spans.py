@@ -219,7 +219,8 @@ def test_whose_run_it_is_has_the_names_of_the_semantic_conventions() -> None:
         "user.name": "app",
         "container.id": "3f" * 32,
         "container.name": "etl",
-        "container.image.name": "etl:1.4",
+        "container.image.name": "etl",
+        "container.image.tags": ("1.4",),
         "k8s.pod.name": "etl-0-x7k2p",
         "k8s.namespace.name": "batch",
         "k8s.node.name": "node-7",
@@ -228,6 +229,26 @@ def test_whose_run_it_is_has_the_names_of_the_semantic_conventions() -> None:
         "pipelined.systemd.invocation_id": "ab" * 16,
     }
     assert attributes.items() >= expected.items()
+
+
+@pytest.mark.parametrize(
+    ("image", "name", "tags"),
+    [
+        ("etl", "etl", None),
+        ("registry.example:5000/team/etl", "registry.example:5000/team/etl", None),
+        ("registry.example:5000/team/etl:1.4", "registry.example:5000/team/etl", ("1.4",)),
+        ("team/etl:1.4@sha256:3f", "team/etl", ("1.4",)),
+        ("team/etl@sha256:3f", "team/etl", None),
+        ("sha256:3f", "sha256:3f", None),
+    ],
+)
+def test_an_image_has_its_tag_apart(image: str, name: str, tags: tuple[str, ...] | None) -> None:
+    container = IDENTITY.container
+    assert container
+    identity = replace(IDENTITY, container=replace(container, image=image))
+    attributes = said(made(replace(make_ended(5), identity=identity))[0])
+    assert attributes["container.image.name"] == name
+    assert attributes.get("container.image.tags") == tags
 
 
 def test_findings_are_events_with_what_they_could_save() -> None:

@@ -148,6 +148,7 @@ def megabytes(size: int) -> float:
 LAST_FAILED = "pipeline:pipelined_last_failed_run_end_timestamp_seconds:latest"
 LAST_COMPLETE = "pipeline:pipelined_last_complete_run_end_timestamp_seconds:latest"
 LIVE_JS = "daemon/pipelined/web/static/live.js"
+RUN_JS = "daemon/pipelined/web/static/run.js"
 PORT = CONFIG.web_listen_address.port
 SENDER = "pipelined-export"
 JOB_NAME = stage.JOB_TEXT - 1
@@ -169,7 +170,7 @@ OF_A_STAGE = WITHOUT_FUNCTIONS + sizeof(layout.Functions)
 #: Document, sentence, value. Figures of one sentence are one row each.
 FIGURES = [
     ("README.md", "http://127.0.0.1:{}/", PORT),
-    ("README.md", "keeps every finished run for {}, in", CONFIG.history_max_age),
+    ("README.md", "keeps finished runs for {}, in", CONFIG.history_max_age),
     ("README.md", "for 30 days, in at most {} of", CONFIG.history_max_size),
     ("README.md", "runs both in turn, {} times each", default_of("compare", "rounds")),
     ("README.md", "`sudo make advice` follows it on {} pipelines", len(PAIRS)),
@@ -430,6 +431,7 @@ FIGURES = [
     ("PAGE.md", "has ended stays for {}, marked", matched(LIVE_JS, r"STAYS = (\d+)") / 1e3),
     ("PAGE.md", "for up to {} while the pointer", matched(LIVE_JS, r"POINTER = (\d+)") / 1e3),
     ("PAGE.md", "At most {} runs are listed", live_events.MAX_LIVE),
+    ("PAGE.md", "until {} after the end", matched(RUN_JS, r"STORED_AFTER = (\d+)") / 1e3),
     ("PAGE.md", "newest first, {} lines per page", recorded_pages._PAGE),
     (
         "PAGE.md",
@@ -438,6 +440,7 @@ FIGURES = [
     ),
     # -- SECURITY
     ("SECURITY.md", "127.0.0.1:{}: every user of this host", PORT),
+    ("SECURITY.md", "pages of the history and of pipelines | {} entries", history_api.MAX_LIMIT),
     ("SECURITY.md", "of the first {} the program's name", JOB_NAME),
     ("SECURITY.md", "as finished, up to {} early", tracker._GRACE),
     ("SECURITY.md", "bcrypt takes at most {}.", basic_auth.PASSWORD_BYTES),

@@ -207,6 +207,23 @@ def test_each_stored_run_is_reported_with_how_long_it_took_compared_with_others(
     assert compared == [(runs[0].series, ratio) for ratio in (*[None] * 5, 3.0)]
 
 
+def test_runs_that_cannot_be_stored_are_not_as_the_one_before_them(
+    open_history: Callable[..., History], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An alert reads how long the last run took: it may not go on for one that was as usual."""
+    compared: list[tuple[Series, float | None]] = []
+    history = open_history(compared=lambda *given: compared.append(given))
+
+    def full(_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(module.Store, "trim", full)
+    writer: Any = history.sink._writer
+    runs = [make_finished(make_ended(number)) for number in range(2)]
+    assert writer.write(runs, last=False).taken == 0
+    assert compared[-1:] == [(runs[0].series, None)]
+
+
 def test_a_batch_that_has_used_its_cpu_time_leaves_the_shorter_runs_to_the_next(
     open_history: Callable[..., History], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -185,6 +186,20 @@ def test_pipelines_are_summed_up(ask: Callable[..., FlaskClient]) -> None:
     assert [one["pipeline"] for one in found["pipelines"]] == ["seq|wc"]
     # Without a time: the last week.
     assert client.get("/api/v1/pipelines/summary").get_json()["matching_pipelines"] == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "listed"),
+    [("pipelines", "runs"), ("pipelines/summary", "pipelines"), ("jobs/summary", "jobs")],
+)
+def test_a_long_answer_is_in_the_form_of_a_short_one(
+    ask: Callable[..., FlaskClient], path: str, listed: str
+) -> None:
+    client = ask(seen=(make_ended(4), make_ended(5)), stored=(make_ended(1), make_ended(2, "a|b")))
+    answer = client.get(f"/api/v1/{path}", query_string={} if listed == "runs" else {"since": 0})
+    assert answer.get_json()[listed]
+    assert answer.text == json.dumps(answer.get_json(), separators=(",", ":")) + "\n"
+    assert answer.content_type == "application/json"
 
 
 def test_a_list_since_some_time_has_the_number_of_all_runs(

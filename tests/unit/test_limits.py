@@ -41,13 +41,14 @@ def hanging(directory: Path, body: str) -> subprocess.CompletedProcess[str]:
     """Runs a test that hangs in `body`; its fixture leaves a file when it cleans up."""
     shutil.copy(TOP / "tests" / "conftest.py", directory)
     (directory / "test_hanging.py").write_text(
-        "import pathlib, signal, subprocess, time\n"
+        "import itertools, pathlib, signal, subprocess, time\n"
         "import pytest\n"
+        "from other_work import MISSED_EVENTS\n"
         "@pytest.fixture\n"
         "def fixture():\n"
         "    yield\n"
         "    (pathlib.Path(__file__).parent / 'cleaned-up').touch()\n"
-        "def test_hanging(fixture):\n"
+        "def test_hanging(fixture, request):\n"
         f"    {body}\n"
     )
     return subprocess.run(
@@ -64,6 +65,16 @@ def test_one_that_waits_for_a_child_fails_and_its_fixtures_clean_up(tmp_path: Pa
     assert done.returncode == pytest.ExitCode.TESTS_FAILED
     assert "Timeout (>2.0s)" in done.stdout
     assert (tmp_path / "cleaned-up").exists()
+
+
+def test_one_that_was_late_is_not_run_again_though_the_kernel_left_out_events(
+    tmp_path: Path,
+) -> None:
+    misses = "request.session.stash.setdefault(MISSED_EVENTS, itertools.count(1).__next__)"
+    done = hanging(tmp_path, f"{misses}; time.sleep(600)")
+    assert "1 failed" in done.stdout
+    assert "Timeout (>2.0s)" in done.stdout
+    assert "once more" not in done.stdout
 
 
 def test_one_that_no_signal_reaches_ends_with_its_stack(tmp_path: Path) -> None:

@@ -650,11 +650,13 @@ def test_failing_sweep_leaves_the_last_known_totals(caplog: pytest.LogCaptureFix
     metrics.render()
 
     def fail() -> None:
+        observer.sweep_stats.failures = 7
         raise OSError("map is gone")
 
     observer.sweep = fail  # type: ignore[method-assign]
     text = metrics.render()[0].decode()
     assert 'pipelined_collector_success{collector="sweep"} 0.0' in text
+    assert "pipelined_sweep_failures_total 7.0" in text, "which an alert reads"
     assert "pipelined_runs_total{" in text
     assert "map is gone" in caplog.text
 

@@ -1025,6 +1025,19 @@ def test_a_run_has_the_data_that_its_script_draws(client: FlaskClient) -> None:
     assert (drawn["live"], len(drawn["timeline"])) == (True, 2)
 
 
+def test_the_name_of_a_live_run_is_in_parts_that_are_replaced(client: FlaskClient) -> None:
+    """It changes when a stage joins."""
+    script = (STATIC / "run.js").read_text()
+    (parts,) = re.findall(r"for \(const id of (\[.*\])\) {", script)
+    text = page(client, "/run/run-3")
+    for part in json.loads(parts):
+        assert text.count(f' id="{part}"') == 1, part
+        text = re.sub(rf'<(\w+) id="{part}".*?</\1>', "", text, flags=re.DOTALL)
+    kept = text.partition("<main")[2].partition('<script type="application/json"')[0]
+    assert "Over time" in kept
+    assert "awk" not in kept
+
+
 def course(of: Run, *rows: tuple[dict[str, float], ...]) -> Timeline:
     """Points of a second; a row has for each stage its seconds by state, and 1 MB that it read."""
     return tuple(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 import sqlite3
@@ -18,6 +19,7 @@ from pipelined.answers.lists import TopFinding
 from pipelined.history.archive import Archive
 from pipelined.history.conditions import Period
 from pipelined.history.database import Store
+from pipelined.history.history import History
 from pipelined.history.pipeline_query import SORTS
 from pipelined.history.pipelines import (
     NO_PIPELINES,
@@ -25,11 +27,13 @@ from pipelined.history.pipelines import (
     PipelineSummary,
     read_pipelines,
 )
-from pipelined.history.rollup import HOUR, Pending
+from pipelined.history.rollup import HOUR, Pending, other
 from pipelined.history.rows import Details, Summary
+from pipelined.history.tables import Pipelines, Rollup
 from pipelined.model.ledger import OTHER
 from pipelined.runs import Series
 from pipelined.runs.codec import written
+from unit.observed import HOST
 
 #: The hour in which the first runs end.
 FIRST = 470_000
@@ -144,6 +148,21 @@ def test_percentiles_are_within_a_factor_of_2_if_not(store_runs: Callable[..., A
     assert not found.exact
     assert found.median is not None and 25 <= found.median <= 100
     assert found.p95 is not None and 47 <= found.p95 <= 190
+
+
+def test_runs_that_are_counted_under_other_make_no_percentile_exact(
+    store_runs: Callable[..., Archive],
+) -> None:
+    """The longest of them stay stored: they would stand for runs of the hours that are left."""
+    long = [stored(n / 100, wall=10.0) for n in range(40)]
+    short = [stored(1 + n / 100, wall=0.01) for n in range(28)]
+    archive = store_runs(*long, *short[:2], only_counted=tuple(short[2:]))
+    assert only(archive).exact is False
+    with contextlib.closing(sqlite3.connect(archive._path, isolation_level=None)) as connection:
+        Rollup(connection, 1e9)._fold(FIRST, [1], Pipelines(connection).key(other(nested=False)))
+    found = next(one for one in read(archive).listed if not one.merged)
+    assert (found.sums.runs, found.exact) == (28, False)
+    assert found.median is not None and found.median < 0.02
 
 
 @pytest.mark.parametrize(
@@ -341,6 +360,23 @@ def test_all_that_is_kept_ends_with_this_hour(store_runs: Callable[..., Archive]
     found = read(store_runs(stored(0)), period=Period())
     assert found.start == FIRST * HOUR
     assert found.end is not None and 0 < found.end - time.time() <= HOUR
+
+
+def test_runs_of_a_clock_that_was_ahead_count_only_up_to_a_later_time(
+    store_runs: Callable[..., Archive], tmp_path: Path
+) -> None:
+    ago = (time.time() - NOW) / HOUR
+    store_runs(stored(ago - 1), stored(ago + 365 * DAY, wall=99.0))
+    history = History(tmp_path, host=HOST)
+    week = time.time() - 7 * DAY * HOUR
+    found = history.pipelines(since=week)
+    (one,) = found.listed
+    assert (one.sums.runs, found.step) == (1, HOUR)
+    assert found.end is not None and abs(found.end - time.time()) <= HOUR
+    assert one.last is not None and one.last.wall == 10.0
+    assert [job.sums.runs for job in history.jobs(since=week).listed] == [1]
+    (one,) = history.pipelines(since=week, until=time.time() + 400 * DAY * HOUR).listed
+    assert one.sums.runs == 2
 
 
 def test_single_runs_are_found_through_an_index(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
@@ -208,7 +209,8 @@ def test_readings_survive_their_file() -> None:
 def test_the_section_has_a_row_per_claim() -> None:
     text = section(GOOD, judge(GOOD), "images/soak.svg")
     rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert len(rows) == 2 + len(judge(GOOD)) + 2 + len(GOOD.kept)
+    claims = {re.sub(", life .*", "", verdict.about) for verdict in judge(GOOD)}
+    assert len(rows) == 2 + len(claims) + 2 + len(GOOD.kept)
     assert "1,000,000 runs of 0 pipelines. The daemon was killed 2 times. 4,000 runs" in text
     assert rows[-1] == "| 40.0 min | 1,000,000 | 9,000 (0.9 %) |"
     assert "](images/soak.svg)" in text
@@ -216,7 +218,12 @@ def test_the_section_has_a_row_per_claim() -> None:
 
 def test_a_claim_that_does_not_hold_stands_out_in_the_section() -> None:
     text = section(GOOD, [Verdict("driver's a|b", False, "0 of 9")], None)
-    assert "| driver's a\\|b | **no** | 0 of 9 |" in text
+    assert "| drivers | **no** | a\\|b: 0 of 9 |" in text
+
+
+def test_a_claim_holds_in_the_section_if_it_does_in_each_life() -> None:
+    lives = [Verdict(f"runs, life {n} of 2", n == 1, f"{n} made") for n in (1, 2)]
+    assert "| runs | **no** | 1 made; 2 made |" in section(GOOD, lives, None)
 
 
 def test_the_section_replaces_its_former_one_and_nothing_else() -> None:

@@ -23,7 +23,7 @@ __all__ = [
     "stage_attributes",
 ]
 
-Value = str | bool | int | float
+Value = str | bool | int | float | tuple[str, ...]
 Attributes = Mapping[str, Value]
 
 #: Variables of schedulers and of CI that say what the conventions have a name for.
@@ -153,7 +153,7 @@ def _identity(identity: Identity) -> Iterator[tuple[str, Value | None]]:
         yield "container.id", container.id
         yield "container.name", container.name
         yield "container.runtime.name", container.runtime
-        yield "container.image.name", container.image
+        yield from _image(container.image)
     if pod := identity.pod:
         yield "k8s.pod.name", pod.name
         yield "k8s.namespace.name", pod.namespace
@@ -163,6 +163,22 @@ def _identity(identity: Identity) -> Iterator[tuple[str, Value | None]]:
         yield f"pipelined.variable.{name}", value
         if name in _CICD:
             yield _CICD[name], value
+
+
+def _image(image: str | None) -> Iterator[tuple[str, Value | None]]:
+    """An image by its name, and its tag, as the conventions have them; a digest is neither.
+
+    >>> list(_image("registry:5000/etl:1.4"))
+    [('container.image.name', 'registry:5000/etl'), ('container.image.tags', ('1.4',))]
+    """
+    if image is None or image.startswith("sha256:"):
+        yield "container.image.name", image
+        return
+    name, _, tag = image.partition("@")[0].rpartition(":")
+    if not name or "/" in tag:  # a port of the registry
+        name, tag = image.partition("@")[0], ""
+    yield "container.image.name", name
+    yield "container.image.tags", (tag,) if tag else None
 
 
 def _known(values: Mapping[str, Value | None]) -> Attributes:

@@ -43,7 +43,7 @@ class Aging:
         self._max_age = max_age
         self._clock = clock
         self._monotonic = monotonic
-        self._reached = max(clock() - max_age, _WRITTEN) if oldest is None else oldest + HOUR
+        self._reached = max(clock() - max_age if oldest is None else oldest + HOUR, _WRITTEN)
         """The limit was here, or can be at once."""
         self._at = monotonic()
         self._said = False

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
@@ -26,9 +27,9 @@ from pipelined.history.conditions import (
 from pipelined.history.files import FILE_NAME, LOG, refusal
 from pipelined.history.migrations import MIGRATIONS
 from pipelined.history.opening import BUSY_TIMEOUT, is_damage, primary_code
-from pipelined.history.rollup import COUNTED, Counted, Sums
+from pipelined.history.rollup import COUNTED, HOUR, Counted, Sums
 from pipelined.history.rows import SELECTED, SUMMED, Summary, merged
-from pipelined.history.run_order import order
+from pipelined.history.run_order import AHEAD, order, stretches
 from pipelined.history.run_query import IDENTIFIED, Query, searched, sort_of
 from pipelined.history.searched_identity import has_identity
 from pipelined.model.ledger import OTHER
@@ -68,15 +69,22 @@ class Archive:
         self._read("SELECT 1", ())
 
     def rows(self, query: Query, limit: int) -> list[Summary]:
-        """The runs that match, in the order that is asked for."""
-        (where, values), terms = searched(query), order(sort_of(query))
-        # whole rows of the chosen runs alone: by `wall` all of the index is read
-        rows = self._read(
-            f"SELECT {SELECTED} FROM runs WHERE key IN (SELECT key FROM {_LISTED} WHERE {where}"
-            f" ORDER BY {terms} LIMIT ?) ORDER BY {terms}",
-            (*values, limit),
-        )
-        return [Summary.read(cells) for cells in rows]
+        """The runs that match, in the order that is asked for; `run_order.stretches` has which runs
+        come last."""
+        sort = sort_of(query)
+        (where, values), terms = searched(query), order(sort)
+        rows: list[Summary] = []
+        for within, places in stretches(query.get("before"), sort, time.time()):
+            if len(rows) == limit:
+                break
+            # whole rows of the chosen runs alone: by `wall` all of the index is read
+            found = self._read(
+                f"SELECT {SELECTED} FROM runs WHERE key IN (SELECT key FROM {_LISTED}"
+                f" WHERE {where} AND {within} ORDER BY {terms} LIMIT ?) ORDER BY {terms}",
+                (*values, *places, limit - len(rows)),
+            )
+            rows += (Summary.read(cells) for cells in found)
+        return rows
 
     def hidden(self, query: Query, most: int) -> int:
         """How many runs do not match only because they are too short, or nested.
@@ -88,7 +96,6 @@ class Archive:
             hiding["min_duration"] = rest.pop("min_duration")
         if "top_level" in query:
             hiding["top_level"] = rest.pop("top_level")
-        rest.pop("before", None)
         (where, values), (shown, limits) = searched(rest), searched(hiding)
         rows = self._read(
             f"SELECT count(*) FROM (SELECT 1 FROM {_LISTED} WHERE {where} AND NOT ({shown})"
@@ -251,16 +258,20 @@ class Archive:
     def percentiles(
         self, period: Period, keys: Iterable[int], shares: Sequence[float]
     ) -> dict[int, tuple[int, list[float]]]:
-        """How many runs of each pipeline are stored that ended in the period; without any: absent.
+        """How many runs of each pipeline are stored that ended in the period, in hours in which it
+        has sums of its own; without any: absent.
 
         And the wall seconds that each of these shares of them did not exceed.
         """
         where, values = stored_in(period)
+        hour = f"CAST(end / {HOUR} AS INTEGER)"
         found = {}
         with self._reading() as connection:
             for key in keys:  # one after the other: all of them would be megabytes
                 rows = connection.execute(
-                    f"SELECT wall FROM runs_of_pipelines WHERE pipeline = ? AND {where}",
+                    "SELECT wall FROM runs_of_pipelines"
+                    f" WHERE pipeline = ? AND {where}"
+                    f" AND ({hour}, pipeline) IN (SELECT hour, pipeline FROM rollup)",
                     (key, *values),
                 )
                 if walls := sorted(wall for (wall,) in rows):
@@ -347,10 +358,19 @@ class Archive:
         return int(found.get(0, 0)), int(found.get(1, 0))
 
     def last(self, identity: str | None = None) -> str | None:
-        """Id of the run that ended last, of those that are identified so; None if there is none."""
-        where, values = (f" WHERE {IDENTIFIED}", (identity,)) if identity else ("", ())
-        rows = self._read(f"SELECT id FROM runs{where} ORDER BY end DESC LIMIT 1", values)
-        return str(rows[0][0]) if rows else None
+        """Id of the run that ended last, of those that are identified so; None if there is none.
+
+        One that is later than now only if there is no other.
+        """
+        where, values = (f"{IDENTIFIED} AND ", (identity,)) if identity else ("", ())
+        for latest in (time.time() + AHEAD, math.inf):
+            rows = self._read(
+                f"SELECT id FROM runs WHERE {where}end <= ? ORDER BY end DESC LIMIT 1",
+                (*values, latest),
+            )
+            if rows:
+                return str(rows[0][0])
+        return None
 
     def ids(self, prefix: str, limit: int) -> list[str]:
         """Ids that begin with `prefix`, in order: one that equals it comes first."""

@@ -79,6 +79,7 @@ class Span(TypedDict, total=False):
     since: float | None
     """Unix time; the whole hour counts."""
     until: float | None
+    """None: now. What is later is of a clock that was ahead."""
     pipeline: str | None
     """Exactly this signature."""
     unit: str | None
@@ -329,9 +330,10 @@ def _period(
     pipeline: str | None = None,
     unit: str | None = None,
 ) -> Period:
+    until = time.time() if until is None else until
     return Period(
         None if since is None else math.floor(_within_reach(since / HOUR)),
-        None if until is None else math.ceil(_within_reach(until / HOUR)),
+        math.ceil(_within_reach(until / HOUR)),
         pipeline,
         unit,
     )

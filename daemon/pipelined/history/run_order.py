@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pipelined.history.rows import Summary
 
-__all__ = ["RUN_SORTS", "as_place", "beyond", "order", "place"]
+__all__ = ["AHEAD", "RUN_SORTS", "as_place", "order", "place", "stretches"]
 
 #: What comes first: the run that started last, the default; or the one that took longest.
 RUN_SORTS = ("start", "wall")
+
+#: A run that is later than now by more is of a clock that was ahead (seconds): the daemon does not
+#: notice that the clock is set back by less than 2 s.
+AHEAD = 60.0
 
 #: As the daemon makes them: numbers of several bases.
 _RUN_ID = re.compile(r"\d[0-9a-z-]*", re.ASCII)
@@ -49,12 +53,22 @@ def as_place(sort: str) -> Callable[[str], str]:
     return convert
 
 
-def beyond(before: str, sort: str) -> tuple[str, list[object]]:
-    """The condition that a run comes after this place, and its values."""
-    if sort != "wall":
-        return "id < ?", [before]
-    wall, _, run_id = before.partition(_BETWEEN)
-    return "(wall, id) < (?, ?)", [float(wall), run_id]
+def stretches(before: str | None, sort: str, now: float) -> list[tuple[str, list[object]]]:
+    """The stretches of the list after a place, one after the other: conditions on `runs`, and their
+    values.
+
+    By start there are two: what is later than `now` (Unix time) is of a clock that was ahead, and
+    comes last until its time comes.
+    """
+    if sort == "wall":
+        if before is None:
+            return [("1", [])]
+        wall, _, run_id = before.partition(_BETWEEN)
+        return [("(wall, id) < (?, ?)", [float(wall), run_id])]
+    later = f"{int((now + AHEAD) * 1000):013d}"
+    if before is None or before < later:
+        return [("id < ?", [before or later]), ("id >= ?", [later])]
+    return [("id >= ? AND id < ?", [later, before])]
 
 
 def _is_number(text: str) -> bool:

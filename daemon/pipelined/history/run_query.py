@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from pipelined.history.conditions import all_of
-from pipelined.history.run_order import RUN_SORTS, beyond
+from pipelined.history.run_order import RUN_SORTS
 
 __all__ = ["IDENTIFIED", "Query", "searched", "searched_outcomes", "sort_of"]
 
@@ -58,7 +58,7 @@ def searched_outcomes(asked: Mapping[str, object]) -> list[str]:
 
 
 def searched(query: Query) -> tuple[str, list[Any]]:
-    """The condition of a list of runs, and its values."""
+    """The condition of a list of runs, wherever it begins, and its values."""
     where, values = all_of(
         {
             "pipeline = ?": query.get("pipeline"),
@@ -76,7 +76,4 @@ def searched(query: Query) -> tuple[str, list[Any]]:
     if outcomes := searched_outcomes(query):
         where = f"{where} AND outcome IN ({', '.join('?' * len(outcomes))})"
         values = [*values, *outcomes]
-    if before := query.get("before"):
-        after, place = beyond(before, sort_of(query))
-        where, values = f"{where} AND {after}", [*values, *place]
     return where, values

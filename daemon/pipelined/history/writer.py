@@ -183,6 +183,9 @@ class HistoryWriter(Writer):
             if not isinstance(error, OSError | sqlite3.Error):
                 raise
             self._failed(error)
+            # what was found of the run before is not true of these, which ended later
+            for series in {run.series for run in runs}:
+                self._compared(series, None)
             return Written(0, pause=self._retry)
         finally:
             self.arrivals.announce()  # also of a part that was stored before an error

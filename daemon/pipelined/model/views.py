@@ -112,7 +112,7 @@ class Views:
         first = min(group.stages, key=lambda stage: (stage.start_ns, stage.index))
         began = int(self._watched.unix_time(group.clock.start_ns) * 1000)
         where = f"-{self._identities.mark}" if self._identities else ""
-        return f"{began}-{first.root.pid}{where}"
+        return f"{began:013d}-{first.root.pid}{where}"
 
     def span_below(
         self, group: Group, stage: StageRecord, enclosing: Enclosing | None, own: Trace | None

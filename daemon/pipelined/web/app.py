@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
+from functools import partial
 from importlib import resources
 from typing import TYPE_CHECKING
 
@@ -21,9 +22,10 @@ from pipelined.answers.hooks import DaemonHook, Hooks
 from pipelined.answers.run import Pipelines
 from pipelined.kernel.hooks import optional_hooks
 from pipelined.runs.codec import written
+from pipelined.web.history_api import DEFAULT_LIMIT, MAX_LIMIT, create_history_api
 from pipelined.web.history_api import PARAMETERS as HISTORY_PARAMETERS
-from pipelined.web.history_api import create_history_api
 from pipelined.web.live_events import create_events
+from pipelined.web.long_json import long_answer, one_at_a_time
 from pipelined.web.metrics import Metrics
 from pipelined.web.pages import PARAMETERS as PAGE_PARAMETERS
 from pipelined.web.pages import REPEATABLE, create_pages, error_page
@@ -37,8 +39,6 @@ if TYPE_CHECKING:
     from pipelined.observer import Observer
 
 __all__ = ["create_app"]
-
-DEFAULT_LIMIT = 100
 
 #: Query parameters by endpoint; every other endpoint takes none.
 _PARAMETERS = {
@@ -92,9 +92,10 @@ def _create_api(observer: Observer, show_arguments: bool) -> Blueprint:
     api = Blueprint("api", __name__, url_prefix="/api/v1")
 
     @api.get("/pipelines")
+    @one_at_a_time
     def pipelines() -> Response:
         live = parameter("live", as_bool, None)
-        limit = parameter("limit", as_limit, DEFAULT_LIMIT)
+        limit = min(parameter("limit", as_limit, DEFAULT_LIMIT), MAX_LIMIT)
         signature = parameter("pipeline", as_text("a signature such as cat|awk|sort"), None)
         conversations = parameter("conversations", as_bool, False)
         observer.sweep()
@@ -109,9 +110,10 @@ def _create_api(observer: Observer, show_arguments: bool) -> Blueprint:
         found = Pipelines(
             sweep_timestamp_seconds=observer.sweep_stats.last_time,
             matching_runs=len(runs),
-            runs=tuple(runs[:limit]),
+            runs=(),
         )
-        return jsonify(written(found, secrets=show_arguments))
+        listed = map(partial(written, secrets=show_arguments), runs[:limit])
+        return long_answer({**written(found), "runs": listed})
 
     @api.get("/hooks")
     def hooks() -> Response:

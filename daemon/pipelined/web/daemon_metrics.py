@@ -31,19 +31,29 @@ __all__ = [
     "SeriesCollector",
     "SinkCollector",
     "SweepCollector",
+    "SweepCostCollector",
     "WebConfigCollector",
 ]
 
 
 class SweepCollector(Collector):
-    """Begins the scrape with a sweep, and reports its cost. Must be the first collector."""
+    """Begins the scrape with a sweep. Must be the first collector."""
 
-    def __init__(self, observer: Observer, scrape: Scrape) -> None:
-        self._observer = observer
+    def __init__(self, scrape: Scrape) -> None:
         self._scrape = scrape
 
     def collect(self) -> Iterator[Metric]:
         self._scrape.begin()
+        return iter(())
+
+
+class SweepCostCollector(Collector):
+    """What sweeps cost, and how many failed: also if that of this scrape did."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+
+    def collect(self) -> Iterator[Metric]:
         stats = self._observer.sweep_stats
         yield SummaryMetricFamily(
             "pipelined_sweep_seconds",

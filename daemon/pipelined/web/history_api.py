@@ -30,7 +30,7 @@ from pipelined.history.searched_identity import is_identified_by
 from pipelined.http_port.connection import CLIENT_LEFT
 from pipelined.runs.codec import written
 from pipelined.web.front import MAX_WAITING
-from pipelined.web.long_json import Json, long_json
+from pipelined.web.long_json import Json, long_answer, long_json, one_at_a_time
 from pipelined.web.query_parameters import (
     as_bool,
     as_duration,
@@ -147,6 +147,7 @@ def create_history_api(
         return Response(_finished_json(page, host) + "\n", mimetype="application/json")
 
     @api.get("/pipelines/summary")
+    @one_at_a_time
     def pipelines() -> Response:
         if history is None:
             abort(404, description=NO_HISTORY)
@@ -154,9 +155,11 @@ def create_history_api(
             found = history.pipelines(**_summed_up(SORTS))
         except UserError as error:
             abort(503, description=str(error))
-        return jsonify(written(found))
+        listed = map(written, found.listed)
+        return long_answer({**written(replace(found, listed=())), "pipelines": listed})
 
     @api.get("/jobs/summary")
+    @one_at_a_time
     def jobs() -> Response:
         if history is None:
             abort(404, description=NO_HISTORY)
@@ -164,7 +167,8 @@ def create_history_api(
             found = history.jobs(**_summed_up(JOB_SORTS))
         except UserError as error:
             abort(503, description=str(error))
-        return jsonify(written(found))
+        listed = map(written, found.listed)
+        return long_answer({**written(replace(found, listed=())), "jobs": listed})
 
     @api.get("/runs/<which>")
     def run(which: str) -> Response:

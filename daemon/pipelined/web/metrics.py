@@ -37,6 +37,7 @@ from pipelined.web.daemon_metrics import (
     SeriesCollector,
     SinkCollector,
     SweepCollector,
+    SweepCostCollector,
     WebConfigCollector,
 )
 from pipelined.web.exposition import choose_format
@@ -70,7 +71,8 @@ class Metrics:
         """Without `history`, `web_config` or `sinks`, their metrics are absent."""
         self._scrape = scrape = Scrape(observer)
         collectors: dict[str, Collector] = {
-            "sweep": SweepCollector(observer, scrape),
+            "sweep": SweepCollector(scrape),
+            "sweep_cost": SweepCostCollector(observer),
             "pipelines": PipelineCollector(scrape),
             "stages": StageCollector(scrape),
             "hooks": HookCollector(observer),

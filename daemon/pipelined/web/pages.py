@@ -32,6 +32,7 @@ from pipelined.history.history import NoSuchRunError
 from pipelined.runs import STATES, Run, Stage
 from pipelined.web.diagram import figures
 from pipelined.web.history_api import find_run
+from pipelined.web.long_json import one_at_a_time
 from pipelined.web.over_time import chart_data, numbered, phase_table, unmarked
 from pipelined.web.recorded_pages import (
     HISTORY_PARAMETERS,
@@ -133,10 +134,12 @@ def create_pages(
         return _page("now.html")
 
     @pages.get("/history")
+    @one_at_a_time
     def list_history() -> str:
         return _page("history.html", **history_page(history))
 
     @pages.get("/pipelines")
+    @one_at_a_time
     def list_pipelines() -> str:
         return _page("pipelines.html", **pipelines_page(history))
 

@@ -6,13 +6,15 @@ The runs are described as in `/api/v1/pipelines`.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from flask import Blueprint, Response, abort, jsonify
+from flask import Blueprint, Response, abort
 
 from pipelined.answers.run import Started
 from pipelined.runs.codec import written
 from pipelined.starter import Starter, boot_id
+from pipelined.web.long_json import long_answer
 from pipelined.web.query_parameters import as_bool, as_count, parameter
 
 if TYPE_CHECKING:
@@ -45,8 +47,9 @@ def create_started_api(observer: Observer, *, show_arguments: bool) -> Blueprint
             observed_since=observer.opened,
             lost=observer.lost(),
             finished=found.finished,
-            runs=tuple(found.runs),
+            runs=(),
         )
-        return jsonify(written(answer, secrets=show_arguments))
+        listed = map(partial(written, secrets=show_arguments), found.runs)
+        return long_answer({**written(answer), "runs": listed})
 
     return api

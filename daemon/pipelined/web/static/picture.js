@@ -55,9 +55,14 @@ export class Picture {
     this.#labels = element("ul.pipes", { "aria-label": "Pipes" });
     root.classList.add("picture");
     root.setAttribute("role", "group");
-    root.setAttribute("aria-label", `Stages of ${name}`);
+    this.rename(name);
     root.replaceChildren(this.#svg, this.#columns, this.#labels);
     new ResizeObserver(() => this.#place()).observe(root);
+  }
+
+  /** @param {string} name of the pipeline, which changes when a stage joins */
+  rename(name) {
+    setAttribute(this.#root, "aria-label", `Stages of ${name}`);
   }
 
   /**

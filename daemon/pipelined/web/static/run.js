@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
- * The page of one run: its picture and its chart over time. While the run is live, the page is
- * fetched again every 2 seconds, but not while it is hidden, and its new parts replace the old ones.
+ * The page of one run: its picture and its chart over time. While the run is live, and until it is
+ * stored, the page is fetched again every 2 seconds, but not while it is hidden, and its new parts
+ * replace the old ones.
  */
 
 import { legend } from "./bar.js";
@@ -12,6 +13,8 @@ import { tracks } from "./timeline.js";
 
 /** Milliseconds between fetches of a live run. */
 const REFRESH_EVERY = 2000;
+/** Milliseconds from the end of a run after which it is stored, with what is usual for it. */
+const STORED_AFTER = 10000;
 
 const status = document.getElementById("connection");
 const picture = new Picture(document.getElementById("picture"), document.title);
@@ -22,6 +25,7 @@ let lanes = null;
 const dataOf = (page) => JSON.parse(page.getElementById("data").textContent);
 
 function draw({ diagram, stages, timeline, words, marks, start_timestamp_seconds: zero }) {
+  picture.rename(document.title);
   picture.update(diagram, null);
   legend(document.getElementById("legend"), [diagram]);
   const points = timeline.filter((one) => one.end_timestamp_seconds > one.start_timestamp_seconds);
@@ -34,14 +38,15 @@ function draw({ diagram, stages, timeline, words, marks, start_timestamp_seconds
 const FOCUSED = "a, summary, .scroll";
 
 /**
- * Replace what differs in a new page, but for a part of which text is selected while the run is live.
- * @param {Document} page @param {boolean} live
+ * Replace what differs in a new page; until the last one not a part of which text is selected.
+ * @param {Document} page @param {boolean} last
  */
-function replaceParts(page, live) {
+function replaceParts(page, last) {
   const selection = document.getSelection();
-  const selected = live && selection && !selection.isCollapsed ? selection.anchorNode : null;
+  const selected = !last && selection && !selection.isCollapsed ? selection.anchorNode : null;
   localTimes(page);
-  for (const id of ["summary", "findings", "phases", "stages"]) {
+  document.title = page.title;
+  for (const id of ["name", "summary", "findings", "phases", "stages", "actions"]) {
     const [old, now] = [document.getElementById(id), page.getElementById(id)];
     const details = now.querySelector("details");
     if (details) details.open = old.querySelector("details")?.open ?? false;
@@ -59,6 +64,8 @@ function replaceParts(page, live) {
 
 /** @type {Date | null} */
 let lostAt = null;
+/** @type {number | null} */
+let endedAt = null;
 
 async function refresh() {
   if (document.hidden) {
@@ -77,12 +84,14 @@ async function refresh() {
     if (!answer.ok) throw new Error(answer.statusText);
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const data = dataOf(page);
-    replaceParts(page, data.live);
+    endedAt = data.live ? null : (endedAt ?? Date.now());
+    const last = endedAt !== null && Date.now() - endedAt >= STORED_AFTER;
+    replaceParts(page, last);
     draw(data);
     lostAt = null;
     status.classList.remove("lost");
     setText(status, data.live ? "Live: updated every 2 seconds." : "This run has ended.");
-    if (!data.live) return;
+    if (last) return;
   } catch {
     lostAt ??= new Date();
     status.classList.add("lost");
