@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
 from soak.judgement import Verdict
 from soak.readings import COLUMNS, Reading, Soak
@@ -11,6 +12,8 @@ from soak.readings import COLUMNS, Reading, Soak
 __all__ = ["HEADING", "heads", "line", "section", "verdict_line"]
 
 HEADING = "### Figures of the soak"
+
+_DRIVER = "driver's "
 
 
 def heads() -> str:
@@ -35,10 +38,7 @@ def section(soak: Soak, verdicts: Sequence[Verdict], picture: str | None) -> str
     judged = [
         ["claim", "holds", "figures"],
         ["---"] * 3,
-        *(
-            [_escaped(v.about), "yes" if v.good else "**no**", _escaped(v.figures)]
-            for v in verdicts
-        ),
+        *_claims(verdicts),
     ]
     kept = [
         ["of the last", "runs made", "stored singly"],
@@ -65,6 +65,26 @@ def section(soak: Soak, verdicts: Sequence[Verdict], picture: str | None) -> str
         _markdown(kept),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _claims(verdicts: Sequence[Verdict]) -> Iterator[list[str]]:
+    """A row per claim: the daemon's lives share one, and so do the drivers."""
+    for about, group in groupby(verdicts, _claim):
+        same = list(group)
+        good = "yes" if all(verdict.good for verdict in same) else "**no**"
+        yield [_escaped(about), good, _escaped("; ".join(map(_figures, same)))]
+
+
+def _claim(verdict: Verdict) -> str:
+    if verdict.about.startswith(_DRIVER):
+        return "drivers"
+    return verdict.about.partition(", life ")[0]
+
+
+def _figures(verdict: Verdict) -> str:
+    """Those of a driver with the name of its pipeline."""
+    pipeline = verdict.about.removeprefix(_DRIVER)
+    return verdict.figures if pipeline == verdict.about else f"{pipeline}: {verdict.figures}"
 
 
 def _cells(reading: Reading) -> list[str]:
