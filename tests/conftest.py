@@ -6,17 +6,19 @@ What the tests use of Prometheus is the host's, or else what `make setup` has un
 A test that exceeds its limit (`timeout` in pyproject.toml, or `_LIMITS`) fails with the stacks of
 all threads, and its fixtures clean up: pytest-timeout does that with SIGALRM. If no Python code
 runs that could take the signal (a call into C hangs), the process ends with the stacks a quarter of
-the limit later.
+the limit later. All runs of a test (`pytest_runtest_protocol`) share its limit.
 """
 
 from __future__ import annotations
 
 import atexit
 import faulthandler
+import math
 import os
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -80,9 +82,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.timeout(seconds))
 
 
+#: Until when a test may be run again, by `time.monotonic`: then half of its limit is used.
+_AGAIN_UNTIL = pytest.StashKey[float]()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Generator[None, Any, Any]:
     stderr = item.config.stash[fault_handler_stderr_fd_key]
+    item.stash[_AGAIN_UNTIL] = time.monotonic() + settings.timeout / 2
     # on a busy host the report of a test that is late takes some seconds
     later = max(1.25 * settings.timeout, settings.timeout + 10)
     faulthandler.dump_traceback_later(later, exit=True, file=stderr)
@@ -109,7 +116,8 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     A kernel that can preempt a tracepoint's program (7.3) does not run it for other tasks
     meanwhile, and counts that (`pipelined_missed_events_total`): no test can ask for what they
     would have shown. And what is marked `undisturbed` claims shares of a time that other work on
-    the machine changes. A failure without either is one, and so is the twelfth.
+    the machine changes. A failure without either is one, and so is the twelfth, or one that comes
+    when half of the limit is used: another run might not end in time.
     """
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     for left in reversed(range(_RUNS_AT_MOST)):
@@ -118,7 +126,8 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         missed = _missed_events(item.session) - before
         disturbed = item.get_closest_marker("undisturbed") is not None and not quiet
         failed = any(report.failed for report in reports)
-        if not failed or not left or not (missed or disturbed):
+        late = time.monotonic() > item.stash.get(_AGAIN_UNTIL, math.inf)
+        if not failed or not left or late or not (missed or disturbed):
             break
         why = f"the kernel left out {missed} events" if missed else "other work had the CPUs"
         print(f"\n{item.nodeid}: failed, but {why}: once more")

@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,14 +67,20 @@ def running(loop: str) -> Iterator[None]:
 
 
 def test_a_run_that_began_before_the_cursor_comes_when_it_is_stored(
-    start: Callable[..., Daemon], tool: Tool
+    start: Callable[..., Daemon], tool: Tool, tmp_path: Path, wait_until: Wait
 ) -> None:
     daemon, sort, seq, wc = start(), tool("sort"), tool("seq"), tool("wc")
     long, short = f"bash|{Path(sort).name}", f"{Path(seq).name}|{Path(wc).name}"
-    with subprocess.Popen(
-        ["bash", "-c", f"{{ echo a; sleep 3; }} | {sort} > /dev/null"], start_new_session=True
+    go = tmp_path / "go"
+    waits = f"echo a; sleep 3; until [ -e {go} ]; do sleep 0.1; done"
+    with (
+        subprocess.Popen(
+            ["bash", "-c", f"{{ {waits}; }} | {sort} > /dev/null"], start_new_session=True
+        ),
+        ExitStack() as last,
     ):
-        time.sleep(1.0)
+        last.callback(go.touch)
+        wait_until(lambda: daemon.runs(long, "&live=true"), "the long run")
         after = finished(daemon, "after=now")["next"]
         subprocess.run(["bash", "-c", f"{seq} 9 | {wc} > /dev/null"], check=True)
         seen: list[dict[str, Any]] = []
@@ -82,6 +88,8 @@ def test_a_run_that_began_before_the_cursor_comes_when_it_is_stored(
         while long not in [run["pipeline"] for run in seen] and time.monotonic() < until:
             page = finished(daemon, f"after={after}&wait=10s")
             seen, after = seen + page["runs"], page["next"]
+            if short in [run["pipeline"] for run in seen]:
+                go.touch()
     assert [run["pipeline"] for run in seen if run["pipeline"] in (long, short)] == [short, long]
     (run,) = (run for run in seen if run["pipeline"] == long)
     assert run["wall_seconds"] >= 3

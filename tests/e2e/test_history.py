@@ -340,6 +340,7 @@ def test_backups_of_a_running_daemon_cost_no_run(
     daemon = start("--sweep-interval", "50ms")
     seq, wc = tool("seq"), tool("wc")
     name, state = signature(seq, wc), tmp_path / "state"
+    wait_until(lambda: daemon.value("pipelined_history_runs") is not None, "the history")
     log = (state / "history.db-wal").stat().st_ino
     for count in range(1, 11):
         shell(f"{seq} 10 | {wc} -l")

@@ -973,6 +973,18 @@ def test_what_was_clicked_on_is_updated_and_keeps_the_focus(
     assert table.text_content() != before
 
 
+def test_the_page_of_a_run_that_has_ended_is_updated_until_the_run_is_stored(
+    daemon: Daemon, open_page: OpenPage, slow_awk: tuple[str, Any]
+) -> None:
+    page = open_live_run(open_page, daemon, slow_awk[0])
+    expect(page.get_by_role("status")).to_have_text("Live: updated every 2 seconds.")
+    end(slow_awk[1])
+    expect(page.get_by_role("status")).to_have_text("This run has ended.", timeout=20_000)
+    with page.expect_request(page.url):
+        pass
+    expect(page.get_by_role("heading", level=1)).to_have_text(slow_awk[0])
+
+
 def test_findings_are_marked_where_they_happen(
     daemon: Daemon, open_page: OpenPage, tool: Tool, log_file: Path
 ) -> None:

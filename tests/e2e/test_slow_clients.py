@@ -70,7 +70,8 @@ class Watched:
         (self._proc / "clear_refs").write_text("5")  # VmHWM counts from now on
         # What else this machine has to do is not what is measured here.
         for task in (self._proc / "task").iterdir():
-            os.setpriority(os.PRIO_PROCESS, int(task.name), _PRIORITY)
+            with contextlib.suppress(ProcessLookupError):  # it has ended
+                os.setpriority(os.PRIO_PROCESS, int(task.name), _PRIORITY)
 
     @property
     def url(self) -> str:

@@ -100,7 +100,7 @@ class Serve:
             return text
 
     def runs(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(self.get("api/v1/pipelines?limit=10000"))["runs"]
+        found: list[dict[str, Any]] = json.loads(self.get("api/v1/pipelines?limit=1000"))["runs"]
         return found
 
     def end(self, number: int) -> None:
@@ -122,6 +122,14 @@ def wait_for(look: Callable[[], Any], what: str) -> Any:
         assert time.monotonic() < end, f"waited {PATIENCE} s for {what}"
         time.sleep(0.05)
     return found
+
+
+def name_of(pid: str) -> str:
+    """The kernel's name of a process; nothing if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 def has(pid: int, mark: str) -> bool:
@@ -497,10 +505,7 @@ def test_what_is_forked_unwatched_belongs_to_the_stage_of_its_parent(
     pid = before.stages[0].pid
     children = Path(f"/proc/{pid}/task/{pid}/children")
     wait_for(
-        lambda: any(
-            Path(f"/proc/{child}/comm").read_text() == "burn\n"
-            for child in children.read_text().split()
-        ),
+        lambda: any(name_of(child) == "burn" for child in children.read_text().split()),
         "the fork",
     )
     watch = lives_of_all.begin()
