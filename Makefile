@@ -57,10 +57,11 @@ export PATH := $(PATH):$(CURDIR)/$(TOOLS)/usr/bin
 APT := DEBIAN_FRONTEND=noninteractive apt-get -qq -o APT::Sandbox::User=root -o Dpkg::Use-Pty=0 \
 	-o DPkg::Lock::Timeout=120
 
-# Files made under sudo go to the owner of the checkout, so that `make` works without sudo later.
+# Files made under sudo go to the owner of the checkout, so that `make` works without sudo later. In build/vm are whole Debian
+# systems, whose files are root's (`sudo make clean` removes them). A file that another make removes meanwhile is no error.
 define give_back
 	@if [ "$$(id -u)" = 0 ] && [ "$$(stat -c %u Makefile)" != 0 ]; then \
-		find . -path ./.git -prune -o -uid 0 -exec chown -h --reference=Makefile {} +; \
+		find . \( -path ./.git -o -path ./build/vm \) -prune -o -uid 0 -exec chown -h --reference=Makefile {} + || true; \
 	fi
 endef
 

@@ -7,7 +7,9 @@
 An existing folder keeps the packages that it has: publish each release in the same one, and hosts
 can go back. KEY names a secret key of gpg: the index is signed with it, and the public key is in
 FOLDER/pipelined-archive-keyring.gpg. Without one apt takes the repository only if its source says
-`trusted=yes`. Needs apt-ftparchive (apt-utils). The time in the index is SOURCE_DATE_EPOCH.
+`trusted=yes`: a repository that is signed needs one. The index takes the place of the older one
+when it is complete; if anything fails before, hosts still get that. Needs apt-ftparchive
+(apt-utils). The time in the index is SOURCE_DATE_EPOCH.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import time
 from email.utils import formatdate
 from pathlib import Path
@@ -41,12 +44,29 @@ def main() -> None:
 
 
 def publish(folder: Path, packages: list[Path], key: str | None) -> None:
-    """Add the packages and write the index anew."""
+    """Add the packages and write the index anew; ends if that would drop a signature."""
+    index = folder / "dists" / _SUITE
+    if key is None and (index / "InRelease").exists():
+        sys.exit(f"{folder} is signed: give --key, or remove {index} if it shall not be any longer")
     (folder / _POOL).mkdir(parents=True, exist_ok=True)
     for package in packages:
         shutil.copyfile(package, folder / _POOL / package.name)
-    index = folder / "dists" / _SUITE
-    shutil.rmtree(index, ignore_errors=True)
+    new, old = (index.with_name(f".{_SUITE}.{which}") for which in ("new", "old"))
+    for left in (new, old):
+        shutil.rmtree(left, ignore_errors=True)
+    _write_index(folder, new)
+    if key is None:
+        (folder / KEYRING).unlink(missing_ok=True)
+    else:
+        _sign(new, folder / KEYRING, key)
+    if index.exists():
+        index.rename(old)
+    new.rename(index)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _write_index(folder: Path, index: Path) -> None:
+    """Write into `index`, which is new, what the packages in `folder` are."""
     for architecture in _ARCHITECTURES:
         place = index / "main" / f"binary-{architecture}"
         place.mkdir(parents=True)
@@ -62,16 +82,20 @@ def publish(folder: Path, packages: list[Path], key: str | None) -> None:
         "Components": "main",
     }
     settings = [f"-oAPT::FTPArchive::Release::{name}={value}" for name, value in values.items()]
-    release = _ftparchive(folder, *settings, "release", f"dists/{_SUITE}")
+    release = _ftparchive(folder, *settings, "release", str(index.relative_to(folder)))
     now = int(os.environ.get("SOURCE_DATE_EPOCH", time.time()))
     release = re.sub(r"^Date: .*$", f"Date: {formatdate(now, usegmt=True)}", release, flags=re.M)
     (index / "Release").write_text(release)
-    (folder / KEYRING).unlink(missing_ok=True)
-    if key is not None:
-        sign = ("gpg", "--batch", "--yes", "--local-user", key, "--output")
-        _run(*sign, str(index / "InRelease"), "--clear-sign", str(index / "Release"))
-        _run(*sign, str(index / "Release.gpg"), "--armor", "--detach-sign", str(index / "Release"))
-        _run("gpg", "--batch", "--output", str(folder / KEYRING), "--export", key)
+
+
+def _sign(index: Path, keyring: Path, key: str) -> None:
+    """Sign the index, and put the public key in place of what `keyring` has."""
+    sign = ("gpg", "--batch", "--local-user", key, "--output")
+    _run(*sign, str(index / "InRelease"), "--clear-sign", str(index / "Release"))
+    _run(*sign, str(index / "Release.gpg"), "--armor", "--detach-sign", str(index / "Release"))
+    part = keyring.with_name(f".{keyring.name}.new")
+    _run("gpg", "--batch", "--yes", "--output", str(part), "--export", key)
+    part.replace(keyring)
 
 
 def _ftparchive(folder: Path, *words: str) -> str:

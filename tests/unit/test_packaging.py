@@ -8,10 +8,12 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
 import click
+import jinja2
 import pytest
 import yaml
 from packaging.requirements import Requirement
@@ -128,6 +130,74 @@ def test_each_dependency_is_in_the_package_or_in_debian() -> None:
     assert all(" --hash=sha256:" in line for line in lines)
 
 
+# The apt repository
+
+#: Stand for apt-ftparchive and gpg, which has the key `ours` alone; each signature is another one.
+STAND_INS = {
+    "apt-ftparchive": "#!/bin/sh\necho Date: now\n",
+    "gpg": """#!/bin/sh
+case " $* " in *" ours "*) ;; *) exit 2;; esac
+while [ "$1" != --output ]; do shift; done
+echo "signed by $$" > "$2"
+""",
+}
+
+
+@pytest.fixture
+def publish(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Publishes a package in `tmp_path` / "apt"; options can be given."""
+    programs, package = tmp_path / "bin", tmp_path / "pipelined_1_amd64.deb"
+    programs.mkdir()
+    for name, text in STAND_INS.items():
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    package.touch()
+    script = [sys.executable, TOP / "deploy/release/apt_repository.py", tmp_path / "apt", package]
+    path = f"{programs}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "SOURCE_DATE_EPOCH": "1795000000"}
+    return lambda *options: subprocess.run(
+        [*script, *options], env=environment, capture_output=True, text=True
+    )
+
+
+def published(folder: Path) -> dict[str, str]:
+    """What hosts can get there: text by path."""
+    found = (path for path in folder.rglob("*") if path.is_file())
+    texts = {str(path.relative_to(folder)): path.read_bytes().decode("latin-1") for path in found}
+    return {path: text for path, text in texts.items() if not re.search(r"(^|/)\.", path)}
+
+
+def test_a_repository_that_cannot_be_signed_anew_stays_as_it_is(
+    publish: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    assert publish("--key", "ours").returncode == 0
+    before = published(tmp_path / "apt")
+    signed = {"dists/stable/InRelease", "dists/stable/Release.gpg", "pipelined-archive-keyring.gpg"}
+    assert signed < before.keys()
+
+    assert publish("--key", "lost").returncode != 0
+    assert published(tmp_path / "apt") == before
+
+    assert publish("--key", "ours").returncode == 0
+    after = published(tmp_path / "apt")
+    assert after.keys() == before.keys()
+    assert {path for path, text in after.items() if text != before[path]} == signed
+    assert os.listdir(tmp_path / "apt/dists") == ["stable"]
+
+
+def test_a_repository_that_is_signed_is_not_published_without_a_key(
+    publish: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    assert publish().returncode == publish().returncode == 0
+    assert publish("--key", "ours").returncode == 0
+    before = published(tmp_path / "apt")
+
+    done = publish()
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{tmp_path / 'apt'} is signed: give --key" in done.stderr
+    assert published(tmp_path / "apt") == before
+
+
 # What pip checks by hashes
 
 
@@ -155,20 +225,27 @@ def test_the_image_has_each_dependency_in_the_version_of_the_debian_package() ->
 
 
 def test_what_libraries_of_the_image_need_is_in_it_too() -> None:
-    """As far as their own descriptions are here, in the environment of the tests."""
+    """As far as their own descriptions are here, in the environment of the tests.
+
+    That has the newest ones, which may need what those that are locked do not.
+    """
     found = locked("deploy/container/requirements.txt")
-    looked_at = 0
-    for name in found:
+    described = 0
+    for name, version in found.items():
         try:
-            requires = metadata.requires(name) or []
+            library = metadata.distribution(name)
         except metadata.PackageNotFoundError:
             continue
-        looked_at += 1
-        for requirement in map(Requirement, requires):
+        described += 1
+        if library.version != version:
+            continue
+        for requirement in map(Requirement, library.requires or []):
             if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-                assert canonicalize_name(requirement.name) in found, f"{name} needs {requirement}"
+                needed = found.get(canonicalize_name(requirement.name))
+                assert needed is not None, f"{name} needs {requirement}"
+                assert needed in requirement.specifier, f"{name} needs {requirement}"
 
-    assert looked_at > len(found) / 2
+    assert described > len(found) / 2
 
 
 def test_the_setuptools_that_makes_the_wheel_is_one_that_the_project_allows() -> None:
@@ -284,6 +361,34 @@ def test_the_ansible_role_checks_what_it_wrote_before_the_service_is_started_aga
     (web,) = (n for n, task in enumerate(tasks) if "web.yml" in task.values())
     written, started = at["ansible.builtin.template"], at["ansible.builtin.systemd_service"]
     assert max(web, written) < at["ansible.builtin.command"] < started
+
+
+def test_the_ansible_role_refuses_a_sender_that_has_no_password_for_the_port() -> None:
+    role = TOP / "deploy/ansible/roles/pipelined"
+    defaults = yaml.safe_load((role / "defaults/main.yml").read_text())
+    tasks = yaml.safe_load((role / "tasks/main.yml").read_text())
+    (task,) = (task for task in tasks if task["name"].startswith("Refuse a sender"))
+    (condition,) = task["ansible.builtin.assert"]["that"]
+    ansible = jinja2.Environment()
+    ansible.tests["search"] = lambda text, pattern: re.search(pattern, text) is not None
+    holds = ansible.compile_expression(condition)
+    install = (TOP / "docs/INSTALL.md").read_text().partition("### Ansible")[2]
+    play, sender = re.findall(r"^```yaml\n(.*?)^```", install, re.M | re.S)
+    given = {**defaults, **yaml.safe_load(play)[0]["roles"][0]["vars"]}
+    advised = yaml.safe_load(sender)
+
+    assert holds(**given)
+    assert holds(**{**given, **advised})
+    endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector.example.org:4318"}
+    for environment, usable in (
+        (endpoint, False),
+        ({**endpoint, "OPTIONS": "--failed"}, False),
+        ({**endpoint, "OPTIONS": "--http.config.file /run/client.yml"}, True),
+    ):
+        assert holds(**{**given, "pipelined_export_environment": environment}) == usable
+    for web_config in ("", "http_server_config: {headers: {X-Frame-Options: deny}}"):
+        sent = {"pipelined_web_config": web_config, "pipelined_export_environment": endpoint}
+        assert holds(**{**given, **sent})
 
 
 def test_an_address_filter_that_is_advised_lets_the_host_itself_in() -> None:

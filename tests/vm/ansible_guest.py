@@ -12,6 +12,7 @@ import re
 import stat
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -25,6 +26,10 @@ SENDER_OPTIONS = Path("/etc/default/pipelined-export")
 #: Of "secret", at the lowest cost there is.
 HASH = "$2b$04$DaBjQgOeu0eDKLYt5q9oy.g8mssJa8xMvg1IlljMVILn5oE3UOE2i"
 URL = "http://127.0.0.1:9905/healthz"
+SENDER_URL = "http://127.0.0.1:9906/metrics"
+#: How the sender gets the password, as docs/INSTALL.md says.
+CLIENT = Path("/etc/pipelined/export-client.yml")
+DROP_IN = Path("/etc/systemd/system/pipelined-export.service.d/client.conf")
 
 DEB: dict[str, Any] = {"pipelined_deb": "/srv/pipelined.deb"}
 REPOSITORY: dict[str, Any] = {
@@ -37,6 +42,7 @@ PRIVATE = {
     "pipelined_web_files": {"note": "/etc/hostname"},
     "pipelined_export_environment": {
         "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9",
+        "PIPELINED_HTTP_CONFIG_FILE": "/run/credentials/pipelined-export.service/daemon.yml",
         "OTEL_RESOURCE_ATTRIBUTES": 'a="b c"',
     },
 }
@@ -127,7 +133,29 @@ def an_option_that_the_daemon_refuses_stays_out_of_the_file() -> None:
     assert (CONFIG.read_text(), show("MainPID")) == before
 
 
+def a_sender_that_has_no_password_for_the_port_is_refused() -> None:
+    before = CONFIG.read_text(), show("MainPID")
+    sender = {"pipelined_export_environment": {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}}
+    done = played({**DEB, **PRIVATE, **sender})
+    assert done.returncode != 0
+    assert "the sender needs a client's file" in done.stdout + done.stderr, done.stdout
+    assert (CONFIG.read_text(), show("MainPID")) == before
+
+
+def sender_gets_answers() -> bool:
+    """Whether the daemon answers the sender; not yet, if that does not listen itself."""
+    try:
+        with urllib.request.urlopen(SENDER_URL, timeout=300) as answer:
+            return b'\npipelined_export_up{at="daemon"} 1.0\n' in answer.read()
+    except OSError:
+        return False
+
+
 def the_repository_upgrades_with_a_password_and_the_sender() -> None:
+    CLIENT.write_text("basic_auth: {username: alice, password: secret}\n")
+    CLIENT.chmod(0o600)
+    DROP_IN.parent.mkdir()
+    DROP_IN.write_text(f"[Service]\nLoadCredential=daemon.yml:{CLIENT}\n")
     before, installed = show("MainPID"), version()
     assert changes({**REPOSITORY, **PRIVATE}) > 0
     assert version() == f"{installed}.newer"
@@ -144,6 +172,10 @@ def the_repository_upgrades_with_a_password_and_the_sender() -> None:
     assert show("ActiveState", "pipelined-export") == "active"
     environ = Path(f"/proc/{show('MainPID', 'pipelined-export')}/environ").read_bytes()
     assert b'OTEL_RESOURCE_ATTRIBUTES=a="b c"\0' in environ
+    end = time.monotonic() + 300
+    while not sender_gets_answers():
+        assert time.monotonic() < end, "the daemon does not answer the sender"
+        time.sleep(1)
 
 
 def a_web_config_that_the_daemon_refuses_fails_the_play_and_the_daemon_goes_on() -> None:
@@ -177,6 +209,7 @@ CLAIMS = (
     it_installs_the_file_and_starts_the_service,
     a_second_run_changes_nothing,
     an_option_that_the_daemon_refuses_stays_out_of_the_file,
+    a_sender_that_has_no_password_for_the_port_is_refused,
     the_repository_upgrades_with_a_password_and_the_sender,
     a_web_config_that_the_daemon_refuses_fails_the_play_and_the_daemon_goes_on,
     in_check_mode_it_then_finds_nothing_to_do,

@@ -177,11 +177,12 @@ def it_counts_a_pipeline() -> None:
 
 def it_counts_what_systemd_run_starts() -> None:
     """Its output comes to us through a pipe; we are not its parent, and so no stage."""
-    line = "/tmp/seq-vm 20000 | /tmp/sort-vm"
+    os.symlink("/tmp/sort-vm", "/tmp/unit-sort-vm")
+    line = "/tmp/seq-vm 20000 | /tmp/unit-sort-vm"
     command = ["systemd-run", "--wait", "--quiet", "--pipe", "bash", "-c", line]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert len(done.stdout.splitlines()) == 20000
-    labels = r'(?=.*pipeline="seq-vm\|sort-vm")(?=.*nested="false")'
+    labels = r'(?=.*pipeline="seq-vm\|unit-sort-vm")(?=.*nested="false")'
     sample = rf"^pipelined_runs_total\{{{labels}.*\}} 1\.0$"
     wait_until(lambda: re.search(sample, scrape(), re.M), "the run in /metrics")
 
@@ -355,7 +356,7 @@ def a_sender_that_is_enabled_sends_the_runs_without_privileges_and_keeps_its_pla
         SENDER_OPTIONS.chmod(0o600)
         done = systemctl("enable", "--now", SENDER)
         assert done.returncode == 0, done.stderr
-        for pipeline in (b"seq-vm|sort-vm|tail-vm", b"seq-vm|sort-vm"):
+        for pipeline in (b"seq-vm|sort-vm|tail-vm", b"seq-vm|unit-sort-vm"):
             wait_until(lambda p=pipeline: any(p in body for body in bodies), f"{pipeline!r} there")  # type: ignore[misc]
         without_privileges("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", unit=SENDER)
         wait_until(lambda: (SENDER_PLACE / "cursor").exists(), "the place")
