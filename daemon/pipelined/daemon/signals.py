@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pipelined.daemon.announcement import status
 from pipelined.daemon.systemd import Supervisor
 from pipelined.errors import UserError
+from pipelined.signal_waiting import wait_for_signal
 
 if TYPE_CHECKING:
     from pipelined.http_port.web_config_file import WebConfigFile
@@ -48,7 +49,7 @@ def handled_signals() -> Iterator[set[signal.Signals]]:
     try:
         yield signals
     finally:
-        while signal.sigtimedwait(signals, 0) is not None:
+        while wait_for_signal(signals, 0) is not None:
             pass  # another one arrived while stopping
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
@@ -71,8 +72,8 @@ def wait_for_stop(
     while True:
         if supervisor.address is None:
             number = signal.sigwaitinfo(signals).si_signo
-        elif arrived := signal.sigtimedwait(signals, max(0.0, due - time.monotonic())):
-            number = arrived.si_signo
+        elif arrived := wait_for_signal(signals, max(0.0, due - time.monotonic())):
+            number = arrived.number
         else:
             swept = _keep_alive(observer, supervisor, swept)
             due = time.monotonic() + every

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelined.errors import UserError
+from pipelined.signal_waiting import Arrived, wait_for_signal
 
 __all__ = [
     "Ended",
@@ -31,12 +32,12 @@ __all__ = [
     "command_line",
     "execute",
     "exit_status",
+    "next_signal",
     "signals_held",
     "start",
     "stop_if_asked",
     "stopped_by",
     "take_pending",
-    "wait_for_signal",
 ]
 
 #: Signals that are sent on to the command.
@@ -49,8 +50,6 @@ _FORWARDED = (
     signal.SIGUSR2,
 )
 _AWAITED = frozenset({signal.SIGCHLD, *_FORWARDED})
-#: `si_code` of a signal from the kernel, such as those of the terminal (asm-generic/siginfo.h).
-_SI_KERNEL = 128
 #: Python ignores these; the command gets the default.
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 #: What a shell gives a meaning, and a program's name seldom has.
@@ -120,14 +119,14 @@ def execute(
         start_time, began = time.time(), time.monotonic()
         status, usage = _wait(start(arguments, mask))
         wall = time.monotonic() - began
-        while wait_for_signal(0) is not None:
+        while next_signal(0) is not None:
             pass  # it came too late for the command
         return Ended(status, start_time, wall, usage.ru_utime + usage.ru_stime)
 
 
 @contextlib.contextmanager
 def signals_held(*others: signal.Signals) -> Iterator[set[int | signal.Signals]]:
-    """Block SIGCHLD and the signals that are passed on, for `wait_for_signal`; and `others`.
+    """Block SIGCHLD and the signals that are passed on, for `next_signal`; and `others`.
 
     Threads that are started meanwhile never get one. Those that are ignored (nohup, a background
     job of a script) stay ignored: Linux keeps a blocked one all the same. Yields the previous mask.
@@ -157,8 +156,8 @@ def stop_if_asked() -> None:
     """
     take_pending(signal.SIGTSTP)
     came = []
-    while (info := signal.sigtimedwait(_FORWARDED, 0)) is not None:
-        came.append(info.si_signo)
+    while (arrived := wait_for_signal(_FORWARDED, 0)) is not None:
+        came.append(arrived.number)
     if came:
         raise stopped_by(came[0])
 
@@ -168,9 +167,9 @@ def stopped_by(number: int) -> KeyboardInterrupt | StoppedError:
     return KeyboardInterrupt() if number == signal.SIGINT else StoppedError(number)
 
 
-def wait_for_signal(timeout: float) -> signal.struct_siginfo | None:
+def next_signal(timeout: float) -> Arrived | None:
     """The next of the blocked signals; None if none came within `timeout` seconds."""
-    return signal.sigtimedwait(_AWAITED, timeout)
+    return wait_for_signal(_AWAITED, timeout)
 
 
 def start(arguments: Sequence[str], mask: Iterable[int], **spawning: Any) -> int:
@@ -213,16 +212,16 @@ def _wait(child: int) -> tuple[int, resource.struct_rusage]:
     Signals that another process sends us go to the child; the terminal's reach it directly.
     """
     while True:
-        info = wait_for_signal(CHECK_INTERVAL)
-        if info is None or info.si_signo == signal.SIGCHLD:
+        arrived = next_signal(CHECK_INTERVAL)
+        if arrived is None or arrived.number == signal.SIGCHLD:
             ended, status, usage = os.wait4(child, os.WNOHANG)
             if ended:
                 return exit_status(status), usage
-        elif info.si_code != _SI_KERNEL:
+        elif not arrived.by_kernel:
             # The child has not been waited for, so its process id is still its own. It may be
             # another user's (sudo): it goes on, as under timeout(1).
             with contextlib.suppress(PermissionError):
-                os.kill(child, info.si_signo)
+                os.kill(child, arrived.number)
 
 
 def exit_status(status: int) -> int:

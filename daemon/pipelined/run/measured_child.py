@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from pipelined.errors import UserError
-from pipelined.run.child import exit_status, start, stop_if_asked, stopped_by, wait_for_signal
+from pipelined.run.child import exit_status, next_signal, start, stop_if_asked, stopped_by
 from pipelined.run.printed import PIECE, Printed, Printing
 from pipelined.wording import printable
 
@@ -130,13 +130,13 @@ def _wait(child: int, name: str) -> tuple[int, resource.struct_rusage, int | Non
     """
     stopped = None
     while True:
-        info = wait_for_signal(_PATIENCE)
-        if info is not None and info.si_signo != signal.SIGCHLD:
-            stopped = stopped or info.si_signo
-            _kill(child, info.si_signo)
+        arrived = next_signal(_PATIENCE)
+        if arrived is not None and arrived.number != signal.SIGCHLD:
+            stopped = stopped or arrived.number
+            _kill(child, arrived.number)
             continue
         # The child has not been waited for, so the number of its group is still its own.
-        if stopped is not None and (info is None or os.waitid(os.P_PID, child, _HAS_ENDED)):
+        if stopped is not None and (arrived is None or os.waitid(os.P_PID, child, _HAS_ENDED)):
             _kill(child, signal.SIGKILL)
         changed, status, usage = os.wait4(child, os.WNOHANG | os.WUNTRACED)
         if changed and os.WIFSTOPPED(status):
