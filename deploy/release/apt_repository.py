@@ -46,12 +46,13 @@ def main() -> None:
 def publish(folder: Path, packages: list[Path], key: str | None) -> None:
     """Add the packages and write the index anew; ends if that would drop a signature."""
     index = folder / "dists" / _SUITE
-    if key is None and (index / "InRelease").exists():
-        sys.exit(f"{folder} is signed: give --key, or remove {index} if it shall not be any longer")
+    new, old = (index.with_name(f".{_SUITE}.{which}") for which in ("new", "old"))
+    for signed in (index, old):  # the older one is left if a call was killed in the end
+        if key is None and (signed / "InRelease").exists():
+            sys.exit(f"{folder} is signed: give --key, or remove {signed} if it shall not be")
     (folder / _POOL).mkdir(parents=True, exist_ok=True)
     for package in packages:
         shutil.copyfile(package, folder / _POOL / package.name)
-    new, old = (index.with_name(f".{_SUITE}.{which}") for which in ("new", "old"))
     for left in (new, old):
         shutil.rmtree(left, ignore_errors=True)
     _write_index(folder, new)

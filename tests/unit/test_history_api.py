@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -292,6 +293,18 @@ def test_last_is_the_run_that_ended_last_stored_or_not(ask: Callable[..., FlaskC
     assert client.get("/api/v1/runs/last").get_json()["id"] == make_ended(5).id
     stored_only = ask(stored=(make_ended(1),))
     assert stored_only.get("/api/v1/runs/last").get_json()["id"] == make_ended(1).id
+
+
+def test_last_is_no_run_of_a_clock_that_was_ahead_unless_there_is_no_other(
+    ask: Callable[..., FlaskClient],
+) -> None:
+    later = time.time() + 3600
+    ahead = replace(make_ended(2), start=later, end=later + 1)
+    for others, last in (((make_ended(1),), make_ended(1)), ((), ahead)):
+        client = ask(seen=(ahead, *others))
+        assert client.get("/api/v1/runs/last").get_json()["id"] == last.id
+        (first, *_) = client.get("/api/v1/pipelines?live=false").get_json()["runs"]
+        assert first["id"] == last.id
 
 
 def of_user(number: int, uid: int, **given: Any) -> Run:

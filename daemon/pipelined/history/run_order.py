@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pipelined.history.rows import Summary
 
-__all__ = ["AHEAD", "RUN_SORTS", "as_place", "order", "place", "stretches"]
+__all__ = ["AHEAD", "RUN_SORTS", "as_place", "order", "place", "recency", "stretches"]
 
 #: What comes first: the run that started last, the default; or the one that took longest.
 RUN_SORTS = ("start", "wall")
@@ -69,6 +69,11 @@ def stretches(before: str | None, sort: str, now: float) -> list[tuple[str, list
     if before is None or before < later:
         return [("id < ?", [before or later]), ("id >= ?", [later])]
     return [("id >= ? AND id < ?", [later, before])]
+
+
+def recency(end: float, now: float) -> tuple[bool, float]:
+    """By what the last run is chosen that has ended: one that is later than now last of all."""
+    return end <= now + AHEAD, end
 
 
 def _is_number(text: str) -> bool:

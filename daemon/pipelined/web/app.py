@@ -9,6 +9,7 @@ browser that asked for a page, as one.
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import asdict, replace
 from functools import partial
 from importlib import resources
@@ -20,6 +21,7 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 from pipelined.analysis.machine import Host
 from pipelined.answers.hooks import DaemonHook, Hooks
 from pipelined.answers.run import Pipelines
+from pipelined.history.run_order import recency
 from pipelined.kernel.hooks import optional_hooks
 from pipelined.runs.codec import written
 from pipelined.web.history_api import DEFAULT_LIMIT, MAX_LIMIT, create_history_api
@@ -106,7 +108,8 @@ def _create_api(observer: Observer, show_arguments: bool) -> Blueprint:
             and (signature is None or run.pipeline == signature)
         ]
         if live is False:  # a list of them that is cut has those that ended last
-            runs.sort(key=lambda run: -(run.end or 0.0))
+            now = time.time()
+            runs.sort(key=lambda run: recency(run.end or 0.0, now), reverse=True)
         found = Pipelines(
             sweep_timestamp_seconds=observer.sweep_stats.last_time,
             matching_runs=len(runs),

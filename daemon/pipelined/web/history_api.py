@@ -10,6 +10,7 @@ each job cost.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from pipelined.history.history import NoSuchRunError, StoredRun, none_of, only_o
 from pipelined.history.moments import moment
 from pipelined.history.pipeline_query import DEFAULT_SINCE, JOB_SORTS, SORTS
 from pipelined.history.run_list import RunList
-from pipelined.history.run_order import RUN_SORTS, as_place
+from pipelined.history.run_order import RUN_SORTS, as_place, recency
 from pipelined.history.searched_identity import is_identified_by
 from pipelined.http_port.connection import CLIENT_LEFT
 from pipelined.runs.codec import written
@@ -248,7 +249,8 @@ def find_run(
             return history.run(which, identity)
         if not ended and identity:
             raise none_of(identity)
-        which = max(ended, key=lambda run: run.end or 0.0).id if ended else which
+        now = time.time()
+        which = max(ended, key=lambda run: recency(run.end or 0.0, now)).id if ended else which
     if which in observed and (known := observer.timeline(which)) is not None:
         # also while the history cannot be read
         return StoredRun(observed[which], known, compared=_compared(observed[which], history))
