@@ -161,4 +161,4 @@ def reports_signal(command: str, code: int) -> bool:
 
     Shells do, of what they waited for, and Java of itself. git exits with 129 at an unknown option.
     """
-    return code > 128 and (code != 129 or command in SHELLS or command.endswith(".sh"))
+    return code > 128 and (command, code) != ("git", 129)

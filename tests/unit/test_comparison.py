@@ -470,6 +470,23 @@ def test_temporary_files_of_a_sort_are_no_input() -> None:
     assert len(compare_runs(sorting(0), sorting(200 * MB, known=False)).caveats) == 1
 
 
+def test_a_bound_is_not_compared_with_an_exact_input() -> None:
+    """The same reads, once with the pipes inside the stage told apart, and once without."""
+
+    def read(flow: Flow) -> Run:
+        stages = [
+            make_stage(1, "bash", cpu=1.0, read_bytes=200 * MB, flow=flow),
+            make_stage(2, "wc", cpu=0.1),
+        ]
+        return make_run(stages, 1.0, end=START + 1)
+
+    exact = read(Flow(None, 0, 100 * MB, 0, inner_read=100 * MB, exact=True))
+    bound = read(Flow(None, 0, 200 * MB, 0, exact=False, inner_read=None, inner_written=None))
+    assert (exact.input_exact, bound.input_exact) == (True, False)
+    assert exact.input_bytes != bound.input_bytes
+    assert compare_runs(exact, bound).caveats == ()
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_the_inputs_are_those_of_all_first_stages(known: bool) -> None:
     """Of diff <(sort a) <(cut b), as (sort,tr|cut)|diff."""

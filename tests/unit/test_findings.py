@@ -21,6 +21,7 @@ from pipelined.runs import (
     NO_FLOW,
     SIZE_EDGES,
     Child,
+    Exit,
     Flow,
     OtherPipeline,
     PipeEnd,
@@ -937,10 +938,10 @@ def test_that_a_barrier_passes_on_all_lines_is_a_condition_without_its_text(
 ) -> None:
     first, second, *rest = barrier().stages
 
-    def advice(written: float) -> str:
+    def advice(written: float, **ended: Any) -> str:
         size = int(written * MB)
         flow = replace(second.flow, pipe_out=size)
-        stage = replace(second, command=waits, written_bytes=size, flow=flow)
+        stage = replace(second, command=waits, written_bytes=size, flow=flow, **ended)
         return find(replace(barrier(), stages=(first, stage, *rest)), "barrier").advice
 
     assert advice(80).startswith("Try: put ")
@@ -948,6 +949,8 @@ def test_that_a_barrier_passes_on_all_lines_is_a_condition_without_its_text(
     # fewer bytes: it has dropped some, unless it cannot
     assert bool(advice(79)) == (not condition)
     assert advice(79.3)
+    # not all of them yet, or its reader had enough
+    assert advice(40, end=None) and advice(40, exit=Exit(signal="SIGPIPE"))
 
 
 @pytest.mark.parametrize("options", ["-u -k1,1", "-s -k1,1", "-sk1,1", "-c", "-m"])

@@ -120,15 +120,13 @@ def test_a_code_that_says_a_signal_may_be_harmless(code: int, from_inside: bool)
     [
         ("git", 129, "failed"),
         ("bash", 129, "interrupted"),
-        ("nightly.sh", 129, "interrupted"),
+        ("nightly", 129, "interrupted"),
+        ("git", 143, "interrupted"),
         ("java", 143, "interrupted"),
         ("java", 130, "interrupted"),
     ],
 )
-def test_only_a_shell_reports_a_hangup_by_its_exit_code(
-    command: str, code: int, result: str
-) -> None:
-    """git exits with 129 at an unknown option."""
+def test_that_git_exits_with_129_is_no_hangup(command: str, code: int, result: str) -> None:
     ended = stages(Exit(code=code), command=command)
     assert outcome_of(ended, [], [], {}).result == result
     run = make_run(ended, 0.015, outcome=Outcome(result, (0,)))

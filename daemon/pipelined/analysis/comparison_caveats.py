@@ -123,8 +123,9 @@ def run_caveats(a: Run, b: Run) -> list[str]:
 
 
 def _inputs(a: Run, b: Run) -> tuple[int, int]:
-    """The inputs of two runs; if one is not known, all that their first stages read."""
-    if a.input_bytes is not None and b.input_bytes is not None:
+    """The inputs of two runs; if one is not known, or one alone is a bound, all that their first
+    stages read."""
+    if a.input_bytes is not None and b.input_bytes is not None and a.input_exact == b.input_exact:
         return a.input_bytes, b.input_bytes
     return _read_first(a), _read_first(b)
 

@@ -179,9 +179,14 @@ def _recorded_text(word: str, run: Run) -> str:
 
     script = Script.of_arguments(run)
     if script is None:
+        cut = all(stage.arguments for stage in run.stages)
         raise UserError(
-            f"the command of {word} is not known: the daemon records command lines only with "
-            "--show-arguments",
+            f"the command of {word} is not known: "
+            + (
+                "of a long command line only the begin is recorded"
+                if cut
+                else "the daemon records command lines only with --show-arguments"
+            ),
             "give the pipeline itself, as one quoted string",
         )
     found = parse(script.text)

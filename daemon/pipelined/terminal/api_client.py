@@ -33,7 +33,6 @@ from pipelined.http_port.tls import TlsError, client_context
 from pipelined.http_port.yaml_nodes import Nodes
 from pipelined.runs import Run
 from pipelined.runs.codec import read
-from pipelined.terminal.drawing import shorten
 from pipelined.wording import data_size, printable
 
 if TYPE_CHECKING:
@@ -283,4 +282,6 @@ class Client:
 
 def _shown(said: str) -> str:
     """The words of who listens there, which may be any program, as an error may have them."""
+    from pipelined.terminal.drawing import shorten  # and rich with it
+
     return shorten(printable(said.strip()), _SHOWN)

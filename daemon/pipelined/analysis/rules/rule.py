@@ -137,7 +137,7 @@ class Case:
     def seen(self, index: int) -> Command | None:
         """The command of a stage, by what it was started with if the rest of the pipeline is not
         certain: without what the shell did (redirections, variables in front of it)."""
-        line = self.run.stages[index].arguments
+        line = self.run.stages[index].whole_arguments
         found = parse(line) if line and not self.pipeline else None
         return found.commands[0] if found and len(found.commands) == 1 else self.words(index)
 
@@ -212,7 +212,12 @@ def bytes_out(stage: Stage) -> int:
 
 
 def drops_bytes(stage: Stage) -> bool:
-    """Whether a stage passes on less than it takes in; what it writes may be a bound."""
+    """Whether a stage passes on less than it takes in; what it writes may be a bound.
+
+    One that still writes, or whose reader had enough, does not show that.
+    """
+    if stage.end is None or (stage.exit and stage.exit.signal):
+        return False
     return bytes_out(stage) < (1 - SAME_SIZE) * bytes_in(stage)
 
 
