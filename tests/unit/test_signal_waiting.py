@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 
@@ -34,7 +35,8 @@ def blocked() -> Iterator[None]:
 @pytest.mark.usefixtures("blocked")
 def test_a_signal_that_came_is_taken_and_others_stay() -> None:
     for number in (signal.SIGUSR1, signal.SIGUSR2):
-        os.kill(os.getpid(), number)
+        # to this thread: another one of the tests' may not have it blocked
+        signal.pthread_kill(threading.get_ident(), number)
     assert wait_for_signal({signal.SIGUSR2}, 60.0) == Arrived(signal.SIGUSR2, by_kernel=False)
     assert wait_for_signal({signal.SIGUSR2}, 0) is None
     assert wait_for_signal({signal.SIGUSR1, signal.SIGUSR2}, 0) == (signal.SIGUSR1, False)
