@@ -220,7 +220,7 @@ def _taken_apart(text: str) -> tuple[Script, str]:
     if reason := unsafe(pipeline):
         raise UserError(
             f"nothing was run: {reason}, and improve runs a command many times",
-            "leave that part out",
+            "leave that part out; if it is a script of yours: pipelined improve 'bash FILE'",
         )
     target = output_file(text)
     given = script_of(pipeline.text)
