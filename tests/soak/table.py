@@ -14,6 +14,7 @@ __all__ = ["HEADING", "heads", "line", "section", "verdict_line"]
 HEADING = "### Figures of the soak"
 
 _DRIVER = "driver's "
+_LIFE = ", life "
 
 
 def heads() -> str:
@@ -72,19 +73,22 @@ def _claims(verdicts: Sequence[Verdict]) -> Iterator[list[str]]:
     for about, group in groupby(verdicts, _claim):
         same = list(group)
         good = "yes" if all(verdict.good for verdict in same) else "**no**"
-        yield [_escaped(about), good, _escaped("; ".join(map(_figures, same)))]
+        yield [_escaped(about), good, _escaped(" · ".join(map(_figures, same)))]
 
 
 def _claim(verdict: Verdict) -> str:
     if verdict.about.startswith(_DRIVER):
         return "drivers"
-    return verdict.about.partition(", life ")[0]
+    return verdict.about.partition(_LIFE)[0]
 
 
 def _figures(verdict: Verdict) -> str:
-    """Those of a driver with the name of its pipeline."""
-    pipeline = verdict.about.removeprefix(_DRIVER)
-    return verdict.figures if pipeline == verdict.about else f"{pipeline}: {verdict.figures}"
+    """Those of a driver with the name of its pipeline, those of a life with its number."""
+    about = verdict.about
+    if about.startswith(_DRIVER):
+        return f"{about.removeprefix(_DRIVER)}: {verdict.figures}"
+    _, life, number = about.partition(_LIFE)
+    return f"life {number.partition(' ')[0]}: {verdict.figures}" if life else verdict.figures
 
 
 def _cells(reading: Reading) -> list[str]:

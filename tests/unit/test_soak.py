@@ -223,7 +223,7 @@ def test_a_claim_that_does_not_hold_stands_out_in_the_section() -> None:
 
 def test_a_claim_holds_in_the_section_if_it_does_in_each_life() -> None:
     lives = [Verdict(f"runs, life {n} of 2", n == 1, f"{n} made") for n in (1, 2)]
-    assert "| runs | **no** | 1 made; 2 made |" in section(GOOD, lives, None)
+    assert "| runs | **no** | life 1: 1 made · life 2: 2 made |" in section(GOOD, lives, None)
 
 
 def test_the_section_replaces_its_former_one_and_nothing_else() -> None:
