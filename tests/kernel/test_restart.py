@@ -511,9 +511,9 @@ def test_what_is_forked_unwatched_belongs_to_the_stage_of_its_parent(
     watch = lives_of_all.begin()
     first = only(watch, "forks.sh")
     assert first.id == before.id and first.pipeline == "forks.sh|cat"
-    time.sleep(0.5)
-    after = only(watch, "forks.sh")
-    assert after.stages[0].cpu_seconds > first.stages[0].cpu_seconds + 0.2
+    enough = first.stages[0].cpu_seconds + 0.2
+    # one who computes without a pause is credited at its next switch if the last was not traced
+    wait_for(lambda: only(watch, "forks.sh").stages[0].cpu_seconds > enough, "its child's CPU time")
 
 
 @pytest.mark.thorough
