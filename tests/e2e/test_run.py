@@ -319,6 +319,22 @@ def test_a_script_can_be_run_as_it_is(runs: Callable[..., Any], tmp_path: Path) 
     assert names(runs("--", str(script), "1")) == ["seq|sort|tail"]
 
 
+@pytest.mark.parametrize("how", [("--",), ("--", "sh"), ()])
+def test_the_parts_of_a_script_have_its_lines(
+    run: Run, tmp_path: Path, how: tuple[str, ...]
+) -> None:
+    script = tmp_path / "nightly.sh"
+    pipelines = "seq 200000 | sort -n | tail -n 1", "seq 100000 | sort -n | tail -n 1  # isn't"
+    script.write_text("#!/bin/sh\n{}\n{}\nseq 9 | wc\n".format(*pipelines))
+    script.chmod(0o755)
+    done = run("--json", *how, str(script))
+    parts = json.loads(done.stderr)["parts"]
+    assert {part["pipeline"]: part["lines"] for part in parts} == {
+        "seq|sort|tail": [2, 3],
+        "seq|wc": [4],
+    }
+
+
 def test_a_nested_pipeline_comes_after_the_one_around_it(
     runs: Callable[..., Any], tmp_path: Path
 ) -> None:

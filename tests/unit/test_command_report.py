@@ -288,6 +288,19 @@ def test_parts_are_ranked_with_their_share_and_bottleneck() -> None:
     assert found[2].startswith("zcat|awk|sort 0.90 s 18 % ")
 
 
+def test_parts_have_the_lines_of_the_script() -> None:
+    text = "#!/bin/sh\nzcat f | awk 1 | sort\nsort g\n"
+    found = report(*nightly(), wall=4.9, file_text=text)
+    assert found.count(" line ") == 1
+    rows = [line.split() for line in found.splitlines()]
+    assert ["zcat|awk|sort", "2", "0.90", "s"] in [row[:4] for row in rows]
+    assert ["sort", "3", "1.4", "s"] in [row[:4] for row in rows]
+    assert ["echo|cut", "1.9", "s"] in [row[2:5] for row in rows]  # a loop
+    often = text + "zcat f | awk 1 | sort\n" * 3
+    rows = [line.split() for line in report(*nightly(), wall=4.9, file_text=often).splitlines()]
+    assert ["zcat|awk|sort", "2,", "4,", "…", "0.90", "s"] in [row[:6] for row in rows]
+
+
 def on_a_busy_host(number: int, at: float) -> Run:
     stages = [
         make_stage(1, "cat", cpu=0.1, pipe_full=0.9),

@@ -20,6 +20,7 @@ from pipelined.analysis.script_text import (
     by_cost,
     ends_on_failure,
     fails_as_any_stage,
+    lines_of,
     places,
     replaced,
     script_file,
@@ -125,6 +126,25 @@ def test_behind_a_here_document_and_a_comment_with_an_apostrophe_lines_count_aga
     assert [place.line for place in places(text)] == [5]
 
 
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("sort f | uniq # don't", "sort f | uniq"),
+        ('sort f | uniq;# isn\'t "it"', None),
+        ("grep '#' f | uniq # '", "grep '#' f | uniq"),
+        ('grep "a # b" f | wc', 'grep "a # b" f | wc'),
+        ("grep a#b f | wc", "grep a#b f | wc"),
+        ("grep \\# f | wc # a\\'b", "grep \\# f | wc"),
+    ],
+)
+def test_a_comment_behind_a_line_is_no_part_of_it(line: str, found: str | None) -> None:
+    text = f"{line}\nsort g | uniq\n"
+    given = [(place.line, place.text) for place in places(text)]
+    assert given == [*([(1, found)] if found else []), (2, "sort g | uniq")]
+    if found:
+        assert text[places(text)[0].begin : places(text)[0].end] == found
+
+
 @pytest.mark.parametrize("text", ["sort f | \\\n  uniq -c\n", "sort f |\n  uniq -c\n"])
 def test_a_line_that_goes_on_is_one_pipeline(text: str) -> None:
     (place,) = places(text)
@@ -210,6 +230,16 @@ def test_of_a_script_that_executes_another_program_the_arguments_come_last() -> 
     long = given(run("1", 9.0, "gzip", "sort"), "gzip -cd b.gz", "sort")
     costly, _ = by_cost(places(script), [long])
     assert [(seconds, place.line) for seconds, place in costly] == [(9.0, 2)]
+
+
+def test_alike_runs_are_of_each_line_whose_words_they_have() -> None:
+    found = places("sort f | uniq\nsort g | uniq\nsort $h | uniq\nsort f | wc\nsort f | uniq\n")
+    of_f = given(run("a", 1.0, "sort", "uniq"), "sort f", "uniq")
+    of_g = given(run("b", 1.0, "sort", "uniq"), "sort g", "uniq")
+    assert lines_of(found, [of_f]) == (1, 5)
+    assert lines_of(found, [of_g, of_f]) == (1, 2, 5)
+    assert lines_of(found, [run("c", 1.0, "sort", "uniq")]) == (1, 2, 5)  # no words are known
+    assert lines_of(found, [run("d", 1.0, "sort", "tail")]) == ()
 
 
 def test_lines_that_cannot_be_distinguished_share_their_runs() -> None:

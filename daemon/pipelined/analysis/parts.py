@@ -19,6 +19,7 @@ from pipelined.analysis.rewriting import Script
 from pipelined.analysis.rules.cpus import COST
 from pipelined.analysis.rules.processes import SHORT_LIFE, started_share
 from pipelined.analysis.rules.rule import WORTH_SHARE
+from pipelined.analysis.script_text import lines_of, places
 from pipelined.analysis.sentence import bottleneck_label, brief, main_bottleneck
 from pipelined.nesting import Line, largest_first
 from pipelined.runs import Run
@@ -80,6 +81,8 @@ class Part:
     advice: Advice | None
     incomplete: tuple[Run, ...] = ()
     """Those of its runs that have failed or were interrupted, the longest first."""
+    lines: tuple[int, ...] = ()
+    """Numbers of the lines of the script that it may be, from 1; empty: none is certain to be."""
 
     @property
     def longest(self) -> Run:
@@ -111,11 +114,14 @@ class Parts:
         wall: float,
         host: Host,
         script: Script | None = None,
+        file_text: str = "",
     ) -> Parts:
         """The parts of a command that began at `start` (Unix time) and took `wall` seconds.
 
-        It ran on `host`; `script` is what is known of it.
+        It ran on `host`; `script` is what is known of it, and `file_text` the text of the shell
+        script that it ran.
         """
+        lines = places(file_text, least=1)
         grouped = largest_first(runs, _wall)
         outermost = [run for line, members in grouped if not line.depth for run in members]
         spans = [_span(run) for run in outermost]
@@ -135,6 +141,7 @@ class Parts:
                     *_bottleneck(members),
                     advice,
                     tuple(sorted((run for run in members if not run.complete), key=_shortness)),
+                    lines_of(lines, members),
                 )
             )
         covered = _covered(spans, start, wall)

@@ -27,6 +27,7 @@ __all__ = [
     "by_cost",
     "ends_on_failure",
     "fails_as_any_stage",
+    "lines_of",
     "places",
     "replaced",
     "script_file",
@@ -34,7 +35,10 @@ __all__ = [
     "why_not_replayed",
 ]
 
-_COMMENT = re.compile(r"\s#[^'\"]*$")
+#: What is in quotes, and else a comment up to the end of its line.
+_QUOTED_OR_COMMENT = re.compile(
+    r"""('[^']*'|"(?:[^"\\]|\\.)*"|\\.)|(?<![^\s;&|()])\#[^\n]*""", re.DOTALL
+)
 _HERE_DOCUMENT = re.compile(r"<<-?\s*['\"\\]?(\w+)")
 _MOVES = re.compile(
     r"(?:^|[;&|(])\s*(?:(?:if|then|elif|else|while|until|do|!|\{|command|builtin)\s+)*"
@@ -128,22 +132,27 @@ def _options(script: str) -> list[str]:
     return [word for text in found for word in re.split("[;&#]", text)[0].split()]
 
 
-def places(script: str) -> list[Place]:
-    """The pipelines of a script: all lines that are certain to be one."""
-    return list(_places(script))
+def places(script: str, least: int = 2) -> list[Place]:
+    """The pipelines of a script, of so many commands at least: all lines that are certain to be
+    one."""
+    return list(_places(script, least))
 
 
-def _places(script: str) -> Iterator[Place]:
-    before, ends = "", ""
+def _places(script: str, least: int) -> Iterator[Place]:
+    open_text, ends = "", ""
     for number, begin, end in _logical_lines(script):
         raw = script[begin:end]
         if ends:  # in a here-document
             ends = "" if raw.strip() == ends else ends
             continue
         if not raw.lstrip().startswith("#"):
-            if (place := _place(script, begin, end, number)) and not _is_open(before):
+            if not open_text and (place := _place(script, begin, end, number, least)):
                 yield place
-            before += raw + "\n"
+            quoted = "'" in raw or '"' in raw
+            if quoted or open_text:
+                open_text += raw + "\n"
+            if quoted and not _is_open(_QUOTED_OR_COMMENT.sub(r"\1", open_text)):
+                open_text = ""
         if found := _HERE_DOCUMENT.search(raw):
             ends = found[1]
 
@@ -171,16 +180,13 @@ def _is_open(text: str) -> bool:
     return False
 
 
-def _place(script: str, begin: int, end: int, number: int) -> Place | None:
+def _place(script: str, begin: int, end: int, number: int, least: int) -> Place | None:
     raw = script[begin:end]
-    text = raw.rstrip()
-    joined = _joined(text)
-    if parse(joined) is None and (comment := _COMMENT.search(text)):
-        text = text[: comment.start()].rstrip()
-        joined = _joined(text)
-    joined, target = _without_target(joined)
+    comments = (one.start() for one in _QUOTED_OR_COMMENT.finditer(raw) if one[1] is None)
+    text = raw[: next(comments, None)].rstrip()
+    joined, target = _without_target(_joined(text))
     found = parse(joined)
-    if found is None or len(found.commands) < 2 or _breaks_a_word(text):
+    if found is None or len(found.commands) < least or _breaks_a_word(text):
         return None
     blank = len(raw) - len(raw.lstrip())
     target = target or output_file(joined)
@@ -224,7 +230,7 @@ def by_cost(
     seconds = [0.0] * len(found)
     others: dict[str, list[Run]] = {}
     for run in runs:
-        its = [at for at, place in enumerate(found) if _is_of(run, place)]
+        its = [at for at, place in enumerate(found) if _is_of(run, Script(place.text))]
         for at in its:
             seconds[at] += run.wall_seconds / len(its)
         if not its and not run.nested:
@@ -237,9 +243,16 @@ def by_cost(
     )
 
 
-def _is_of(run: Run, place: Place) -> bool:
-    """Whether a run is of this place, as far as its command lines are known."""
-    pipeline = matching(Script(place.text), run)
+def lines_of(found: Iterable[Place], runs: Sequence[Run]) -> tuple[int, ...]:
+    """The lines that alike runs are of, as far as their command lines are known; in order."""
+    texts = ((place.line, Script(place.text, of_one_run=True)) for place in found)
+    alike = [(line, text) for line, text in texts if matching(text, runs[0])]
+    return tuple(sorted({line for line, text in alike if any(_is_of(run, text) for run in runs)}))
+
+
+def _is_of(run: Run, script: Script) -> bool:
+    """Whether a run is of this pipeline, as far as its command lines are known."""
+    pipeline = matching(script, run)
     return pipeline is not None and all(map(_has_words, run.stages, pipeline.commands))
 
 

@@ -63,6 +63,9 @@ class CommandPart:
     depth: Count
     """In how many parts it lies; that which encloses it is the last one before it that is less
     deep."""
+    lines: list[Count]
+    """Of the script: the numbers, from 1, of the lines that they may be; empty if no line is
+    certain to be them."""
     runs: Count
     """How many."""
     wall_seconds: Seconds

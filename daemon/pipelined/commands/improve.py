@@ -107,7 +107,8 @@ def improve(
         run = recorded_run(word, partial(open_history, state_directory, url, http_config))
         stranger = _stranger(run, _is_credible(word, state_directory, url, http_config))
         word = _recorded_text(word, run)
-    from pipelined.commands.improving import improved_pipeline, improved_script, shell_script
+    from pipelined.commands.improving import improved_pipeline, improved_script
+    from pipelined.run.script_files import shell_script
 
     file = shell_script(word)
     script, target = (script_of(word), "") if file else _taken_apart(word)

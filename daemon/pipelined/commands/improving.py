@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,10 +16,8 @@ from pipelined.analysis.script_text import (
     Place,
     ends_on_failure,
     fails_as_any_stage,
-    script_file,
     sets_locale,
 )
-from pipelined.command_names import COMMON_SHELLS
 from pipelined.errors import INTERRUPTED_STATUS, UserError
 from pipelined.run.child import command_line
 from pipelined.run.executions import Execute, executing
@@ -28,6 +25,7 @@ from pipelined.run.host_costs import this_host
 from pipelined.run.improving import improve
 from pipelined.run.improving_script import improve_parts
 from pipelined.run.profile import Observing, profile
+from pipelined.run.script_files import text_of
 from pipelined.terminal.comparison_report import progress
 from pipelined.wording import duration, printable
 
@@ -37,22 +35,9 @@ if TYPE_CHECKING:
     from pipelined.analysis.finding import Finding
     from pipelined.runs import Run
 
-__all__ = ["improved_pipeline", "improved_script", "shell_script"]
+__all__ = ["improved_pipeline", "improved_script"]
 
 OpenObserver = Callable[[], Observing]
-_SHEBANG = re.compile(rf"#!.*\b({'|'.join(sorted(COMMON_SHELLS))})\b")
-
-
-def shell_script(command: str) -> Path | None:
-    """The shell script that a command runs; None if it runs another thing."""
-    shell, name = script_file(command)
-    path = Path(name)
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            first = file.readline()
-    except OSError:
-        return None
-    return path if name and (shell or _SHEBANG.match(first)) else None
 
 
 def improved_pipeline(
@@ -89,8 +74,7 @@ def improved_script(
     console: Console,
 ) -> tuple[ScriptImprovement, str | None]:
     """The same for a command that runs a shell script, a file."""
-    with open(file, encoding="utf-8", errors="surrogateescape", newline="") as opened:
-        text = opened.read()  # as it is: the difference is to be applied
+    text = text_of(file)  # as it is: the difference is to be applied
     # the locale decides what a sort could gain, and each pipeline is run in ours
     locale = None if sets_locale(text) else locale
     _say(console, f"Runs {file} once, to see which of its pipelines cost most.")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import locale
 import os
+import shlex
 import shutil
 import stat
 import sys
@@ -98,18 +99,22 @@ def run(
     """
     from pipelined.export.command_span import CommandSpan, is_configured
     from pipelined.run import child, profile
+    from pipelined.run.script_files import script_text
 
     if shell is not None and (ctx.meta["direct"] or len(command) > 1):
         raise click.UsageError("--shell takes the pipeline as one quoted string", ctx)
     arguments = child.command_line(command, shell=shell, direct=bool(ctx.meta["direct"]))
-    # what another shell would do with the text is not known
-    written = shell is None and not ctx.meta["direct"] and len(command) == 1
+    one_string = not ctx.meta["direct"] and len(command) == 1
     open_observer = observer_opener(url, http_config, lanes=True)
     standard_error.log_to_stderr("critical")
     span = CommandSpan.begin(os.environ) if is_configured(os.environ) else None
     with report_file(output, sys.stderr) as file:
-        script = script_of(command[0]) if written else None
-        found = profile.profile(arguments, script=script, open_observer=open_observer)
+        # what another shell would do with the text is not known
+        script = script_of(command[0]) if one_string and shell is None else None
+        file_text = script_text(command[0] if one_string else shlex.join(command))
+        found = profile.profile(
+            arguments, script=script, file_text=file_text, open_observer=open_observer
+        )
         # Even if the report fails, the exit status is the command's.
         try:
             if as_json:

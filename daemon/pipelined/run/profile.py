@@ -92,20 +92,25 @@ class Profile:
     """Address of the daemon that observed it; None: this process did."""
     timelines: Mapping[str, Timeline] = field(default_factory=dict)
     """Of the longest of `runs`, by id, how they went over time."""
+    file_text: str = ""
+    """Of the shell script that it ran, before that; empty if it ran none."""
 
     def parts(self, host: Host) -> Parts:
         """What its runs add up to; `host` is the machine on which they ran."""
         ended = self.ended
-        return Parts.of(self.runs, ended.start, ended.wall_seconds, host, self.script)
+        wall = ended.wall_seconds
+        return Parts.of(self.runs, ended.start, wall, host, self.script, self.file_text)
 
 
 def profile(
     arguments: Sequence[str],
     *,
     script: Script | None = None,
+    file_text: str = "",
     open_observer: Callable[[], Observing] | None = None,
 ) -> Profile:
-    """Run a command under observation and wait for it; `script` is what a shell makes of it.
+    """Run a command under observation and wait for it; `script` is what a shell makes of it, and
+    `file_text` that of the shell script that it runs.
 
     Raises UserError if nothing can be observed; then the command is not started. Raises
     NotStarted if the command cannot be started, and NoReport if it ran in vain.
@@ -119,8 +124,10 @@ def profile(
         ended = replace(ended, cpu_seconds=command_cpu_seconds(ended.cpu_seconds, runs))
         longest = sorted(runs, key=lambda run: -run.wall_seconds)[:_MOST_LANES]
         lanes = {run.id: points for run in longest if (points := observer.timeline(run.id))}
-        ordered = tuple(report_order(runs))
-        return Profile(tuple(arguments), ended, ordered, lost, script, observer.daemon, lanes)
+        ordered, daemon = tuple(report_order(runs)), observer.daemon
+        return Profile(
+            tuple(arguments), ended, ordered, lost, script, daemon, lanes, file_text=file_text
+        )
 
 
 def command_cpu_seconds(waited_for: float, runs: Sequence[Run]) -> float:
@@ -220,6 +227,7 @@ def _described(part: Part) -> CommandPart:
     return CommandPart(
         pipeline=part.longest.pipeline,
         depth=part.line.depth,
+        lines=list(part.lines),
         runs=part.line.runs,
         wall_seconds=part.wall_seconds,
         cpu_seconds=part.cpu_seconds,

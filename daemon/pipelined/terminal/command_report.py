@@ -218,6 +218,7 @@ def _table(found: Profile, parts: Parts, width: int, ascii_only: bool) -> list[T
         Column(
             "part", lambda part: Text(line_name(part.line, ascii_only), "bold"), least=24, floor=8
         ),
+        Column("line", lambda part: Text(_lines(part)), right=True, rank=1),
         Column("wall", lambda part: Text(duration(part.wall_seconds)), right=True),
         Column("share", lambda part: Text(percent(part.wall_seconds / wall)), right=True),
         Column("CPU", lambda part: Text(duration(part.cpu_seconds)), right=True, rank=1),
@@ -228,6 +229,8 @@ def _table(found: Profile, parts: Parts, width: int, ascii_only: bool) -> list[T
             width=16 if width < (100 if marked else 80) else 32,
         ),
     ]
+    if not any(part.lines for part in shown):
+        del columns[1]
     if marked:
         columns.insert(-1, Column("outcome", _outcome))
     columns = fitted(columns, shown, width - len(_INDENT))
@@ -250,6 +253,12 @@ def _follow(found: Profile, in_full: Sequence[Run]) -> str:
     """Which runs are reported below, and where the others are."""
     names = listing([run.pipeline for run in in_full])
     return f"In full: the longest run of {names}. --json has all {len(found.runs):,}."
+
+
+def _lines(part: Part) -> str:
+    """The lines of the script that it may be, the first two of more."""
+    more = ", …" if len(part.lines) > 3 else ""
+    return ", ".join(map(str, part.lines[: 2 if more else 3])) + more
 
 
 def _outcome(part: Part) -> Text:

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shell script that a command runs: its file, and the text in it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pipelined.analysis.script_text import script_file
+from pipelined.command_names import COMMON_SHELLS
+
+__all__ = ["script_text", "shell_script", "text_of"]
+
+_SHEBANG = re.compile(rf"#!.*\b({'|'.join(sorted(COMMON_SHELLS))})\b")
+#: Of a larger file no lines are named: nobody wrote it by hand.
+_LARGEST = 1 << 20
+
+
+def shell_script(command: str) -> Path | None:
+    """The shell script that a command runs; None if it runs another thing."""
+    shell, name = script_file(command)
+    path = Path(name)
+    try:
+        if not path.is_file():  # to read a FIFO would take what is the command's
+            return None
+        with open(path, encoding="utf-8", errors="replace") as file:
+            first = file.readline()
+    except (OSError, ValueError):  # ValueError: a null byte in the name
+        return None
+    return path if name and (shell or _SHEBANG.match(first)) else None
+
+
+def text_of(path: Path) -> str:
+    """The text of a script, byte by byte. Raises OSError."""
+    with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
+        return file.read()
+
+
+def script_text(command: str) -> str:
+    """The text of the shell script that a command runs; empty if it runs another thing, or if that
+    cannot be read."""
+    path = shell_script(command)
+    try:
+        return text_of(path) if path and path.stat().st_size <= _LARGEST else ""
+    except OSError:
+        return ""
