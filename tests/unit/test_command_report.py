@@ -14,6 +14,7 @@ from rich.console import Console
 
 from pipelined.analysis.machine import Costs, Host
 from pipelined.analysis.rewriting import Script
+from pipelined.analysis.script_text import ScriptFile
 from pipelined.run.child import Ended
 from pipelined.run.profile import Profile, report_order
 from pipelined.runs import Exit, OtherPipeline, Outcome, Run, Series, Surroundings
@@ -290,14 +291,15 @@ def test_parts_are_ranked_with_their_share_and_bottleneck() -> None:
 
 def test_parts_have_the_lines_of_the_script() -> None:
     text = "#!/bin/sh\nzcat f | awk 1 | sort\nsort g\n"
-    found = report(*nightly(), wall=4.9, file_text=text)
+    found = report(*nightly(), wall=4.9, file=ScriptFile.of(Script(text)))
     assert found.count(" line ") == 1
     rows = [line.split() for line in found.splitlines()]
     assert ["zcat|awk|sort", "2", "0.90", "s"] in [row[:4] for row in rows]
     assert ["sort", "3", "1.4", "s"] in [row[:4] for row in rows]
     assert ["echo|cut", "1.9", "s"] in [row[2:5] for row in rows]  # a loop
     often = text + "zcat f | awk 1 | sort\n" * 3
-    rows = [line.split() for line in report(*nightly(), wall=4.9, file_text=often).splitlines()]
+    found = report(*nightly(), wall=4.9, file=ScriptFile.of(Script(often)))
+    rows = [line.split() for line in found.splitlines()]
     assert ["zcat|awk|sort", "2,", "4,", "…", "0.90", "s"] in [row[:6] for row in rows]
 
 

@@ -505,7 +505,8 @@ def test_all_steps_together_without_a_measurement_have_no_figure() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "locale"), [("export LC_ALL=C", None), ("export OTHER=C", "as_we_do")]
+    ("first", "locale"),
+    [("export LC_ALL=C", "C"), ("export LANG=$1", None), ("export OTHER=C", "as_we_do")],
 )
 def test_a_script_that_sets_a_locale_does_not_sort_by_ours(
     program: Program,

@@ -14,17 +14,18 @@ from rich.console import Console
 
 from pipelined.analysis.comparison_rows import Figure
 from pipelined.analysis.improvement import Improvement, ScriptImprovement, Tried
+from pipelined.analysis.rewriting import Script
 from pipelined.analysis.script_text import (
     Place,
     Replaced,
+    ScriptFile,
     by_cost,
     ends_on_failure,
     fails_as_any_stage,
-    lines_of,
+    locale_of,
     places,
     replaced,
     script_file,
-    sets_locale,
     why_not_replayed,
 )
 from pipelined.errors import UserError
@@ -169,22 +170,63 @@ def test_a_command_that_runs_a_script_is_known(command: str, found: tuple[str, s
     assert script_file(command) == found
 
 
+OURS = "de_DE.UTF-8"
+
+
 @pytest.mark.parametrize(
-    ("script", "sets"),
+    ("script", "locale"),
     [
-        ("#!/bin/sh\nexport LC_ALL=C\nsort f\n", True),
-        ("set -e; export LANG=C LC_COLLATE=C", True),
-        ("LC_ALL=C\nexport LC_ALL", True),
-        ("declare -x LC_COLLATE=C", True),
-        ("LANG=C; sort f", True),
-        ("LC_ALL=C sort f | uniq", False),
-        ("zcat f | LC_ALL=C sort\nsort f", False),
-        ("# LC_ALL is not set\nsort f", False),
-        ("export LANGUAGES=2", False),
+        ("export LC_ALL=C\nsort f", "C"),
+        ("#!/bin/sh -e\n# fast: LC_ALL\nexport LC_ALL=POSIX  # bytes\n\nsort f", "C"),
+        ("sort f\nexport LC_ALL=C", None),  # set behind it
+        ("export LC_ALL=C; sort f", None),
+        ("if x; then\n  export LC_ALL=C\nfi\nsort f", None),
+        ("export LC_ALL=C\nexport LC_ALL=C\nsort f", None),
+        ("export LC_ALL=C.UTF-8\nsort f", None),
+        ("set -e; export LANG=C LC_COLLATE=C\nsort f", None),
+        ("LC_ALL=C\nexport LC_ALL\nsort f", None),
+        ("export LC_ALL=C\nunset LC_ALL\nsort f", None),
+        ("declare -x LC_COLLATE=C\nsort f", None),
+        ("LANG=C; sort f", None),
+        (". ./settings\nsort f", None),
+        ("if x; then source settings; fi\nsort f", None),
+        ('eval "$settings"\nsort f', None),
+        ("export $(cat settings)\nsort f", None),
+        ("#!/bin/bash -l\nsort f", None),
+        ("LC_ALL=C sort f | uniq", OURS),
+        ("zcat f | LC_ALL=C LANG=C sort\nsort f", OURS),
+        ("# LC_ALL is not set\nsort f", OURS),
+        ("#!/bin/bash -e\nexport LANGUAGES=2 PATH\n./x\nsort f", OURS),
     ],
 )
-def test_a_script_that_sets_its_locale_is_known(script: str, sets: bool) -> None:
-    assert sets_locale(script) is sets
+def test_the_locale_of_a_line_is_known_only_if_that_is_certain(
+    script: str, locale: str | None
+) -> None:
+    last = script.count("\n") + 1
+    assert locale_of(script, last, OURS) == locale
+    assert locale_of(script, last, None) == (locale if locale == "C" else None)
+
+
+@pytest.mark.parametrize(
+    ("text", "locale", "characters"),
+    [
+        ("sort f | uniq\nsort g | uniq\n", OURS, "C.UTF-8"),
+        ("export LC_ALL=C\nsort f | uniq\n", "C", "C"),
+        ("sort f | uniq\nexport LC_ALL=C\nsort f | uniq\n", None, None),  # which is not certain
+        ("sort $1 | wc\n", None, None),  # it is no line of it
+    ],
+)
+def test_a_run_has_the_locale_of_its_line(
+    text: str, locale: str | None, characters: str | None
+) -> None:
+    file = ScriptFile.of(Script(text, locale=OURS, characters="C.UTF-8"))
+    one = given(run("a", 1.0, "sort", "uniq"), "sort f", "uniq")
+    known = Script.of_arguments(one)
+    assert known
+    found = file.with_locale(known, one)
+    assert (found.text, found.locale, found.characters) == (known.text, locale, characters)
+    inside = replace(one, series=replace(one.series, nested=True))  # of another script, maybe
+    assert file.with_locale(known, inside) == known
 
 
 # -- what ran, and what can run by itself
@@ -233,13 +275,14 @@ def test_of_a_script_that_executes_another_program_the_arguments_come_last() -> 
 
 
 def test_alike_runs_are_of_each_line_whose_words_they_have() -> None:
-    found = places("sort f | uniq\nsort g | uniq\nsort $h | uniq\nsort f | wc\nsort f | uniq\n")
+    text = "sort f | uniq\nsort g | uniq\nsort $h | uniq\nsort f | wc\nsort f | uniq\n"
+    found = ScriptFile.of(Script(text))
     of_f = given(run("a", 1.0, "sort", "uniq"), "sort f", "uniq")
     of_g = given(run("b", 1.0, "sort", "uniq"), "sort g", "uniq")
-    assert lines_of(found, [of_f]) == (1, 5)
-    assert lines_of(found, [of_g, of_f]) == (1, 2, 5)
-    assert lines_of(found, [run("c", 1.0, "sort", "uniq")]) == (1, 2, 5)  # no words are known
-    assert lines_of(found, [run("d", 1.0, "sort", "tail")]) == ()
+    assert found.lines_of([of_f]) == (1, 5)
+    assert found.lines_of([of_g, of_f]) == (1, 2, 5)
+    assert found.lines_of([run("c", 1.0, "sort", "uniq")]) == (1, 2, 5)  # no words are known
+    assert found.lines_of([run("d", 1.0, "sort", "tail")]) == ()
 
 
 def test_lines_that_cannot_be_distinguished_share_their_runs() -> None:

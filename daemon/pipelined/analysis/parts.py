@@ -7,7 +7,7 @@ Pure. Runs may overlap in time, and nested ones lie in another: seconds that are
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -19,7 +19,7 @@ from pipelined.analysis.rewriting import Script
 from pipelined.analysis.rules.cpus import COST
 from pipelined.analysis.rules.processes import SHORT_LIFE, started_share
 from pipelined.analysis.rules.rule import WORTH_SHARE
-from pipelined.analysis.script_text import lines_of, places
+from pipelined.analysis.script_text import ScriptFile
 from pipelined.analysis.sentence import bottleneck_label, brief, main_bottleneck
 from pipelined.nesting import Line, largest_first
 from pipelined.runs import Run
@@ -113,19 +113,18 @@ class Parts:
         start: float,
         wall: float,
         host: Host,
-        script: Script | None = None,
-        file_text: str = "",
+        script_of: Callable[[Run], Script | None] = Script.of_arguments,
+        file: ScriptFile | None = None,
     ) -> Parts:
         """The parts of a command that began at `start` (Unix time) and took `wall` seconds.
 
-        It ran on `host`; `script` is what is known of it, and `file_text` the text of the shell
-        script that it ran.
+        It ran on `host`; `script_of` is what is known of one of its runs, and `file` the script
+        that it ran.
         """
-        lines = places(file_text, least=1)
         grouped = largest_first(runs, _wall)
         outermost = [run for line, members in grouped if not line.depth for run in members]
         spans = [_span(run) for run in outermost]
-        found = {run.id: findings(run, host, Script.of_run(run, script)) for run in runs}
+        found = {run.id: findings(run, host, script_of(run)) for run in runs}
         parts: list[Part] = []
         for line, members in grouped:
             advice = _best(members, found)
@@ -141,7 +140,7 @@ class Parts:
                     *_bottleneck(members),
                     advice,
                     tuple(sorted((run for run in members if not run.complete), key=_shortness)),
-                    lines_of(lines, members),
+                    file.lines_of(members) if file else (),
                 )
             )
         covered = _covered(spans, start, wall)

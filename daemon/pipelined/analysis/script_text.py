@@ -11,7 +11,7 @@ import difflib
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pipelined.analysis.rewriting import Script, files, matching
 from pipelined.analysis.shell_text import Command, output_file, parse
@@ -24,14 +24,14 @@ from pipelined.wording import listing
 __all__ = [
     "Place",
     "Replaced",
+    "ScriptFile",
     "by_cost",
     "ends_on_failure",
     "fails_as_any_stage",
-    "lines_of",
+    "locale_of",
     "places",
     "replaced",
     "script_file",
-    "sets_locale",
     "why_not_replayed",
 ]
 
@@ -52,10 +52,17 @@ _NAMED = re.compile(
     r"\s+(['\"]?)(/[\w./@%+,-]*)\1\s*(?:\|\|\s*(?:exit|return)\s*\d*\s*)?(?:#.*)?", re.ASCII
 )
 
-#: A locale that is set for what follows, not for one command.
-_LOCALE = re.compile(
-    r"(?:^|[;&])\s*(?:(?:export|declare|typeset)\b.*\b(?:LC_ALL|LC_COLLATE|LANG)\b"
-    r"|(?:LC_ALL|LC_COLLATE|LANG)=\S*\s*(?:$|[;#&]))",
+#: A line that sets the locale for all that follows to the one that compares bytes.
+_SETS_C = re.compile(r"^export LC_ALL=(?:C|POSIX)[ \t]*(?:$|[;#])", re.MULTILINE)
+#: What may name a locale and sets none: a comment, and what one command gets.
+_SETS_NONE = re.compile(
+    r"^\s*\#.*$|(?:^|[|;&({])\s*(?:(?:LC_\w+|LANG)=[^\s;&|]*[ \t]+)+(?=[\w./])", re.MULTILINE
+)
+_NAMES_LOCALE = re.compile(r"LC_|LANG(?:UAGE)?\b")
+#: What may set a locale without its name: a login shell, another file, a text that is worked out.
+_MAY_SET = re.compile(
+    r"\A#!.*\s-\w*l"
+    r"|(?:^|[;&|({]|\b(?:then|do|else))\s*(?:(?:\.|source|eval)\s|export\s+[\"'$`])",
     re.MULTILINE,
 )
 
@@ -103,13 +110,21 @@ def script_file(text: str) -> tuple[str, str]:
     return "", values[0] if "/" in values[0] and not unsafe(found) else ""
 
 
-def sets_locale(script: str) -> bool:
-    """Whether a script sets a locale for more than one command: ours is not that of its commands.
+def locale_of(script: str, line: int, own: str | None) -> str | None:
+    """The locale in which a line of a script begins, which was started in the locale `own`; None
+    if that is not certain.
 
-    >>> [sets_locale(text) for text in ("export LC_ALL=C\\nsort f", "LC_ALL=C sort f")]
-    [True, False]
+    >>> texts = ("sort f", "export LC_ALL=C\\nsort f", "LC_ALL=C sort f", "export LANG=$1\\nsort f")
+    >>> [locale_of(text, 2, "de_DE.UTF-8") for text in texts]
+    ['de_DE.UTF-8', 'C', 'de_DE.UTF-8', None]
     """
-    return _LOCALE.search(script) is not None
+    rest, times = _SETS_C.subn("", _SETS_NONE.sub("", script))
+    if times > 1 or _NAMES_LOCALE.search(rest) or _MAY_SET.search(script):
+        return None
+    if not times:
+        return own
+    found = _SETS_C.search(script)
+    return "C" if found and script.count("\n", 0, found.start()) + 1 < line else None
 
 
 def ends_on_failure(script: str) -> bool:
@@ -243,13 +258,6 @@ def by_cost(
     )
 
 
-def lines_of(found: Iterable[Place], runs: Sequence[Run]) -> tuple[int, ...]:
-    """The lines that alike runs are of, as far as their command lines are known; in order."""
-    texts = ((place.line, Script(place.text, of_one_run=True)) for place in found)
-    alike = [(line, text) for line, text in texts if matching(text, runs[0])]
-    return tuple(sorted({line for line, text in alike if any(_is_of(run, text) for run in runs)}))
-
-
 def _is_of(run: Run, script: Script) -> bool:
     """Whether a run is of this pipeline, as far as its command lines are known."""
     pipeline = matching(script, run)
@@ -271,6 +279,38 @@ def _has_words(stage: Stage, command: Command) -> bool:
     if given and base(given[0]) == command.program:
         return given[1:] == wanted
     return given[len(given) - len(wanted) :] == wanted
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptFile:
+    """A script that a command ran."""
+
+    script: Script
+    """Its text, and what is known of where it began."""
+    places: tuple[Place, ...]
+
+    @classmethod
+    def of(cls, script: Script) -> ScriptFile:
+        return cls(script, tuple(places(script.text, least=1)))
+
+    def lines_of(self, runs: Sequence[Run]) -> tuple[int, ...]:
+        """The lines that alike runs are of, as far as their command lines are known; in order."""
+        texts = ((place.line, Script(place.text, of_one_run=True)) for place in self.places)
+        alike = [(line, text) for line, text in texts if matching(text, runs[0])]
+        return tuple(
+            sorted({line for line, text in alike if any(_is_of(run, text) for run in runs)})
+        )
+
+    def with_locale(self, known: Script, run: Run) -> Script:
+        """What is known of one of its runs, with the locale in which that began, if it is certain
+        which line it is, and what the script sets."""
+        lines = self.lines_of([run]) if known.of_one_run and not run.nested else ()
+        own = self.script
+        locales = {locale_of(own.text, line, own.locale) for line in lines}
+        characters = {locale_of(own.text, line, own.characters) for line in lines}
+        if len(locales) != 1:
+            return known
+        return replace(known, locale=locales.pop(), characters=characters.pop())
 
 
 def why_not_replayed(

@@ -16,7 +16,7 @@ from pipelined.analysis.script_text import (
     Place,
     ends_on_failure,
     fails_as_any_stage,
-    sets_locale,
+    locale_of,
 )
 from pipelined.errors import INTERRUPTED_STATUS, UserError
 from pipelined.run.child import command_line
@@ -75,8 +75,6 @@ def improved_script(
 ) -> tuple[ScriptImprovement, str | None]:
     """The same for a command that runs a shell script, a file."""
     text = text_of(file)  # as it is: the difference is to be applied
-    # the locale decides what a sort could gain, and each pipeline is run in ours
-    locale = None if sets_locale(text) else locale
     _say(console, f"Runs {file} once, to see which of its pipelines cost most.")
     seen = profile(command_line([command]), open_observer=open_observer)
     if seen.ended.status == INTERRUPTED_STATUS:
@@ -96,7 +94,8 @@ def improved_script(
                 f"Runs the pipeline in line {place.line} once. Begins no new round of it after "
                 f"{duration(seconds)}.",
             )
-            script = Script(place.text, locale=locale)
+            # what a sort could gain depends on it, though the pipeline is run in ours
+            script = Script(place.text, locale=locale_of(text, place.line, locale))
             return _searched(script, execute, seconds, console, avoided)
 
         found = improve_parts(str(file), text, seen, improve_place, budget[1])

@@ -99,7 +99,7 @@ def run(
     """
     from pipelined.export.command_span import CommandSpan, is_configured
     from pipelined.run import child, profile
-    from pipelined.run.script_files import script_text
+    from pipelined.run.script_files import known_script
 
     if shell is not None and (ctx.meta["direct"] or len(command) > 1):
         raise click.UsageError("--shell takes the pipeline as one quoted string", ctx)
@@ -108,22 +108,20 @@ def run(
     open_observer = observer_opener(url, http_config, lanes=True)
     standard_error.log_to_stderr("critical")
     span = CommandSpan.begin(os.environ) if is_configured(os.environ) else None
-    with report_file(output, sys.stderr) as file:
+    with report_file(output, sys.stderr) as report:
         # what another shell would do with the text is not known
         script = script_of(command[0]) if one_string and shell is None else None
-        file_text = script_text(command[0] if one_string else shlex.join(command))
-        found = profile.profile(
-            arguments, script=script, file_text=file_text, open_observer=open_observer
-        )
+        file = known_script(command[0] if one_string else shlex.join(command), script_of)
+        found = profile.profile(arguments, script=script, file=file, open_observer=open_observer)
         # Even if the report fails, the exit status is the command's.
         try:
             if as_json:
-                profile.write_json(found, file)
+                profile.write_json(found, report)
             else:
                 from pipelined.terminal.command_report import write_report
 
-                write_report(found, open_console(file, color))
-            file.flush()
+                write_report(found, open_console(report, color))
+            report.flush()
         except OSError as error:
             if output is not None:  # else it is stderr that cannot be written
                 standard_error.complain(f"cannot write {output}: {why(error)}", 1)

@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Protocol, Self
 from pipelined.analysis.machine import Host
 from pipelined.analysis.parts import Part, Parts
 from pipelined.analysis.rewriting import Script
+from pipelined.analysis.script_text import ScriptFile
 from pipelined.answers.described import describe_run
 from pipelined.answers.lists import CommandPart, TopFinding
 from pipelined.config import Config
@@ -92,25 +93,30 @@ class Profile:
     """Address of the daemon that observed it; None: this process did."""
     timelines: Mapping[str, Timeline] = field(default_factory=dict)
     """Of the longest of `runs`, by id, how they went over time."""
-    file_text: str = ""
-    """Of the shell script that it ran, before that; empty if it ran none."""
+    file: ScriptFile | None = None
+    """The shell script that it ran, as it was before that; None: it ran none."""
+
+    def script_of(self, run: Run) -> Script | None:
+        """What is known of the command of one of its runs."""
+        known = Script.of_run(run, self.script)
+        return self.file.with_locale(known, run) if self.file and known else known
 
     def parts(self, host: Host) -> Parts:
         """What its runs add up to; `host` is the machine on which they ran."""
         ended = self.ended
         wall = ended.wall_seconds
-        return Parts.of(self.runs, ended.start, wall, host, self.script, self.file_text)
+        return Parts.of(self.runs, ended.start, wall, host, self.script_of, self.file)
 
 
 def profile(
     arguments: Sequence[str],
     *,
     script: Script | None = None,
-    file_text: str = "",
+    file: ScriptFile | None = None,
     open_observer: Callable[[], Observing] | None = None,
 ) -> Profile:
     """Run a command under observation and wait for it; `script` is what a shell makes of it, and
-    `file_text` that of the shell script that it runs.
+    `file` the shell script that it runs.
 
     Raises UserError if nothing can be observed; then the command is not started. Raises
     NotStarted if the command cannot be started, and NoReport if it ran in vain.
@@ -125,9 +131,7 @@ def profile(
         longest = sorted(runs, key=lambda run: -run.wall_seconds)[:_MOST_LANES]
         lanes = {run.id: points for run in longest if (points := observer.timeline(run.id))}
         ordered, daemon = tuple(report_order(runs)), observer.daemon
-        return Profile(
-            tuple(arguments), ended, ordered, lost, script, daemon, lanes, file_text=file_text
-        )
+        return Profile(tuple(arguments), ended, ordered, lost, script, daemon, lanes, file)
 
 
 def command_cpu_seconds(waited_for: float, runs: Sequence[Run]) -> float:
@@ -211,7 +215,7 @@ def write_json(found: Profile, file: IO[str]) -> None:
             describe_run(
                 run,
                 host,
-                script=Script.of_run(run, found.script),
+                script=found.script_of(run),
                 timeline=found.timelines.get(run.id, ()),
             )
             for run in found.runs

@@ -4,12 +4,17 @@
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from pipelined.analysis.script_text import script_file
+from pipelined.analysis.rewriting import Script
+from pipelined.analysis.script_text import ScriptFile, script_file
+from pipelined.analysis.shell_words import base
 from pipelined.command_names import COMMON_SHELLS
 
-__all__ = ["script_text", "shell_script", "text_of"]
+__all__ = ["known_script", "shell_script", "text_of"]
 
 _SHEBANG = re.compile(rf"#!.*\b({'|'.join(sorted(COMMON_SHELLS))})\b")
 #: Of a larger file no lines are named: nobody wrote it by hand.
@@ -36,11 +41,18 @@ def text_of(path: Path) -> str:
         return file.read()
 
 
-def script_text(command: str) -> str:
-    """The text of the shell script that a command runs; empty if it runs another thing, or if that
-    cannot be read."""
+def known_script(command: str, known: Callable[[str], Script]) -> ScriptFile | None:
+    """The shell script that a command runs, with what is `known` of a text here; None if it runs
+    another thing, or if that cannot be read."""
     path = shell_script(command)
     try:
-        return text_of(path) if path and path.stat().st_size <= _LARGEST else ""
+        if path is None or path.stat().st_size > _LARGEST:
+            return None
+        script = known(text_of(path))
     except OSError:
-        return ""
+        return None
+    first = shlex.split(command)[0]
+    if Path(first) != path and base(first) not in COMMON_SHELLS:
+        # behind a variable or `env`: the locale may be another one
+        script = replace(script, locale=None, characters=None)
+    return ScriptFile.of(script)

@@ -16,7 +16,6 @@ from pipelined.analysis.findings import findings
 from pipelined.analysis.machine import Host
 from pipelined.analysis.outcome_words import brief_outcome, marked_outcome, not_run
 from pipelined.analysis.parts import Advice, Part, Parts
-from pipelined.analysis.rewriting import Script
 from pipelined.analysis.sentence import brief
 from pipelined.run.host_costs import this_host
 from pipelined.run.profile import Profile
@@ -108,7 +107,7 @@ def _print_runs(
     for index, run in enumerate(runs):
         if index:
             console.print()
-        script = Script.of_run(run, found.script)
+        script = found.script_of(run)
         render(run, console, lost, host=host, script=script, own=True, noticed=noticed)
         drawn = time_lines(
             run,
