@@ -24,11 +24,12 @@ from .panels import (
     rows,
     tier,
 )
-from .queries import HOST, HOSTS, Scope, ranked
+from .queries import HOST, HOSTS, Own, Scope, ranked
 
 __all__ = ["itself"]
 
 WHOLE = HOSTS.whole
+OWN = Own(HOSTS.matchers)
 NO_ANSWER = "No daemon answers"
 NO_HISTORY = "No history (--no-history)"
 _READ = "pipelined_config_last_reload_success_timestamp_seconds"
@@ -282,8 +283,8 @@ def _cpu() -> timeseries.Panel:
             "below 0.3 % on an idle host, below 5 % with 1,000 live pipelines.",
             "above 15 %: a storm of short pipelines. It is counted all the same.",
         ),
-        HOSTS.growth(metric, by=HOST),
-        HOSTS.once.growth(metric, by=HOST),
+        OWN.growth(metric, by=HOST),
+        OWN.once.growth(metric, by=HOST),
         Limits("percentunit", decimals=1, at_least=0.01),
     )
 
@@ -298,6 +299,7 @@ def _memory() -> timeseries.Panel:
         ),
         "process_resident_memory_bytes",
         Limits("decbytes", decimals=1),
+        scope=OWN,
     )
 
 
@@ -311,6 +313,7 @@ def _scrapes() -> timeseries.Panel:
         ),
         "scrape_duration_seconds",
         Limits("s", at_least=0.1),
+        scope=OWN,
     )
 
 
@@ -324,6 +327,7 @@ def _samples() -> timeseries.Panel:
         ),
         "scrape_samples_scraped",
         RUNS,
+        scope=OWN,
     )
 
 
@@ -549,8 +553,8 @@ def _files() -> timeseries.Panel:
             "below 50 %.",
             "ever more over days.",
         ),
-        f"{HOSTS.sum(used, by=HOST)}\n/\n{HOSTS.sum('process_max_fds', by=HOST)}",
-        HOSTS.peak(used, by=HOST),
+        f"{OWN.sum(used, by=HOST)}\n/\n{OWN.sum('process_max_fds', by=HOST)}",
+        OWN.peak(used, by=HOST),
         Limits("percentunit", max=1, decimals=0),
         width=8,
     )
@@ -565,11 +569,12 @@ def _gauge(
     metric: str,
     limits: Limits,
     *,
+    scope: Scope = HOSTS,
     empty: str = NO_ANSWER,
     width: int = 12,
 ) -> timeseries.Panel:
     """A gauge of the ten hosts on which it was highest."""
-    expr, rank = HOSTS.max(metric, by=HOST), HOSTS.peak(metric, by=HOST)
+    expr, rank = scope.max(metric, by=HOST), scope.peak(metric, by=HOST)
     return _by_host(title, help_, expr, rank, limits, empty=empty, width=width)
 
 
@@ -583,16 +588,12 @@ def _by_host(
     empty: str = NO_ANSWER,
     width: int = 12,
 ) -> timeseries.Panel:
-    """A line for each of the ten hosts that rank highest, of those with a daemon.
-
-    Other programs that Prometheus scrapes have CPU, memory and scrapes of their own.
-    """
+    """A line for each of the ten hosts that rank highest."""
     shows = f"{help_.shows} The ten highest hosts."
-    daemons = f"{rank}\nand on (instance)\n{HOSTS.peak('pipelined_build_info', by=HOST)}"
     return lines(
         title,
         Help(shows, help_.good, help_.bad),
-        [Query(ranked(expr, HOST, daemons), "{{instance}}")],
+        [Query(ranked(expr, HOST, rank), "{{instance}}")],
         limits,
         empty=empty,
         width=width,

@@ -26,6 +26,7 @@ __all__ = [
     "SERIES",
     "STAGE",
     "UNITS",
+    "Own",
     "Recorded",
     "Scope",
     "in_order",
@@ -89,22 +90,27 @@ class Scope:
 
     def sum(self, metric: str, *matchers: str, by: tuple[str, ...] = ()) -> str:
         """The sum of gauges."""
-        return f"{_per('sum', by)} ({self.select(metric, *matchers)})"
+        return self._aggregated("sum", by, self.select(metric, *matchers))
 
     def max(self, metric: str, *matchers: str, by: tuple[str, ...] = ()) -> str:
         """The highest of gauges."""
-        return f"{_per('max', by)} ({self.select(metric, *matchers)})"
+        return self._aggregated("max", by, self.select(metric, *matchers))
 
     def peak(self, metric: str, by: tuple[str, ...]) -> str:
         """The highest that a gauge was in the whole range, the same at every step of a graph."""
-        return f"{_per('max', by)} (max_over_time({self.select(metric)}[$__range] @ end()))"
+        highest = f"max_over_time({self.select(metric)}[$__range] @ end())"
+        return self._aggregated("max", by, highest)
 
     def growth(self, metric: str, *matchers: str, by: tuple[str, ...] = ()) -> str:
         """By how much counters grew: per second, over the whole range, or ever."""
         if not self.function:
             return self.sum(metric, *matchers, by=by)
         taken = f"{self.select(metric, *matchers)}[{self.window}]{self.moment}"
-        return f"{_per('sum', by)} ({self.function}({taken}))"
+        return self._aggregated("sum", by, f"{self.function}({taken})")
+
+    def _aggregated(self, operator: str, by: tuple[str, ...], series: str) -> str:
+        """One value for each set of the labels `by`."""
+        return f"{_per(operator, by)} ({series})"
 
     def shares(self, metric: str, *matchers: str, of: str, by: tuple[str, ...] = ()) -> str:
         """The share of each value of the label `of` in all of them: together 1."""
@@ -270,6 +276,20 @@ class Recorded(Scope):
 
     def stalled(self, by: tuple[str, ...] = ()) -> str:
         return self.ratio(self.seconds("stall_seconds", by), self.seconds("run_seconds", by))
+
+
+@dataclass(frozen=True, slots=True)
+class Own(Scope):
+    """Of series that any program may have, such as ``process_*``, those of the daemons.
+
+    An instance alone does not name a daemon: other jobs may scrape other programs of the host under
+    the same one.
+    """
+
+    def _aggregated(self, operator: str, by: tuple[str, ...], series: str) -> str:
+        # of the whole range: a scrape that fails has a duration, and nothing of the daemon's
+        daemons = f"max_over_time({self.select('pipelined_build_info')}[$__range] @ end())"
+        return f"{_per(operator, by)} (\n{series}\nand on (job, instance)\n{daemons}\n)"
 
 
 def _per(operator: str, by: tuple[str, ...]) -> str:
