@@ -83,7 +83,7 @@ GLOBAL(int, members_add)(u32 index, u64 change, u64 now)
 		}
 		left = __sync_fetch_and_add(&pipeline->members, change) + change;
 		if (!pipeline->alias) {
-			for (int at = 0; !left && at < PIPELINE_DRIVERS; at++)
+			for (int at = 0; !(left & (ONE_STAGE - 1)) && at < PIPELINE_DRIVERS; at++)
 				if (pipeline->drivers[at])
 					retire(pipeline->drivers[at], now);
 			return 0;

@@ -166,6 +166,8 @@ struct pipe_end {
 	__u64 asleep_ns;
 };
 
+#define ONE_STAGE (1ULL << 32)	/* in pipeline.members, above the members */
+
 /*
  * Stages joined by pipes, and the clock that counts how many ran at once. Each stage
  * begins with a pipeline of its own; joined stages use that of the oldest.
@@ -175,7 +177,8 @@ struct pipeline {
 	__u64 alias;		/* the stage into whose pipeline this one was merged, 0 = none */
 	__u64 time_ns[LEVEL_COUNT][2];	/* by level and by "any waiting for disk" */
 	__u64 start_ns;
-	__u64 members;		/* live stages that are no drivers; the last one to end retires the drivers */
+	/* live stages that are no drivers; the last one to end retires the drivers. And ONE_STAGE for each that it has had */
+	__u64 members;
 	__u64 drivers[PIPELINE_DRIVERS];	/* stages, 0 = none */
 };
 

@@ -159,7 +159,7 @@ GLOBAL(u32, fill_stage)(u64 p, struct task_state *task, u32 outer, u32 flags, u6
 	pipeline->start_ns = start;
 	pipeline->time_ns[0][0] = now - start - cpu;
 	pipeline->time_ns[1][0] = cpu;
-	pipeline->members = 1;
+	pipeline->members = ONE_STAGE + 1;
 	stage_hold(outer);
 	stage->word = (u64)outer << WORD_OUTER_SHIFT | (flags & STAGE_LAST_PART ? WORD_LAST_PART : 0);
 	return index;

@@ -306,6 +306,24 @@ GLOBAL(int, set_membership)(int made, u32 index, u32 found, u64 now)
 	return 0;
 }
 
+/*
+ * Records of stages are given back when their run is over. A reader that lives for months, of a pipe that one job after
+ * the other writes to, would take all of them: of so many stages, further ones are in a pipeline of their own.
+ */
+#define MAX_PIPELINE_STAGES 256
+
+/* Would an edge between these two make a pipeline of more stages than that? */
+GLOBAL(int, are_too_many)(u32 a, u32 b)
+{
+	u32 ra = pipeline_root(a), rb = pipeline_root(b);
+	struct pipeline *pa = pipeline_at(ra), *pb = pipeline_at(rb);
+
+	if (ra == rb || !pa || !pb || (pa->members + pb->members) / ONE_STAGE <= MAX_PIPELINE_STAGES)
+		return 0;
+	count_lost(LOST_ENDS);
+	return 1;
+}
+
 /* Joins a stage with one that was seen at the other side of its pipe, if the pipe is an edge. */
 GLOBAL(int, join_partner)(u32 index, u64 reference, const struct fifo *fifo, u64 now)
 {
@@ -317,7 +335,7 @@ GLOBAL(int, join_partner)(u32 index, u64 reference, const struct fifo *fifo, u64
 		return 0;
 	edge = fifo->side == SIDE_WRITE ? edge_between(index, found, fifo) :
 					  edge_between(found, index, fifo);
-	if (edge == NO_EDGE)
+	if (edge == NO_EDGE || are_too_many(index, found))
 		return 0;
 	made = mark_edge(edge, index, found, fifo);
 	if (made == WAS_LEFT)

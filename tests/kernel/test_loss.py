@@ -83,6 +83,42 @@ def test_pipes_that_one_stage_has_had_are_forgotten(configure: Configure, watch:
         assert few.lost()["pipes"] == 0
 
 
+#: Many writers, one after the other, and a reader that outlives them.
+IN_TURN = (
+    "exec 3> >(exec cat > out); for i in {1..300}; do head -c 9 lines >&3; done;"
+    " until [ -e go ]; do sleep 0.5; done"
+)
+
+
+@pytest.mark.loses
+def test_a_reader_that_outlives_its_writers_leaves_room_for_others(
+    configure: Configure,
+    watch: Watch,
+    lines: Path,
+    entries_left: Callable[[Observer], dict[str, int]],
+) -> None:
+    """A script that gathers in one file what all its jobs say, or a service's log for months."""
+    with Observer.open(configure(), own_only=True) as fresh:
+        fresh.start()
+        started = watch.start(IN_TURN)
+        end = time.monotonic() + PATIENCE
+        try:
+            out = watch.directory / "out"
+            while not out.exists() or out.stat().st_size < 300 * 9:
+                assert time.monotonic() < end
+                time.sleep(0.01)
+            while [use.entries for use in fresh.maps() if use.name == "stages"] != [256]:
+                assert time.monotonic() < end, fresh.maps()
+                time.sleep(0.01)
+            (gathered,) = (run for run in fresh.runs() if run.live)
+            assert (gathered.pipeline, len(gathered.stages)) == ("head|cat", 256)
+            assert fresh.lost()["ends"] > 0
+        finally:
+            (watch.directory / "go").touch()
+            started.finish()
+        assert not any(entries_left(fresh).values())
+
+
 def test_maps_say_how_full_they_are(
     watch: Watch,
     cramped: Observer,

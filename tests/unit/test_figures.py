@@ -203,6 +203,11 @@ FIGURES = [
     ("CONCEPTS.md", "been on CPU for {} or more", stage.COMPUTES_ALONE / 1e9),
     ("CONCEPTS.md", "counts in both, up to {} deep", defined("MAX_DEPTH")),
     ("CONCEPTS.md", "more than {} children in one run", defined("MAX_OWN_CHILDREN")),
+    (
+        "CONCEPTS.md",
+        "stages of one run, those that have ended too | {} |",
+        defined("MAX_PIPELINE_STAGES"),
+    ),
     ("CONCEPTS.md", "its first {} characters", layout.COMM_LEN - 1),
     ("CONCEPTS.md", "pipes moves more than {} beside them", run_report._MUCH_BESIDE),
     ("CONCEPTS.md", "has more than {} pipe ends", stage.STAGE_ENDS),

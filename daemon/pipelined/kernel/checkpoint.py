@@ -245,7 +245,9 @@ def restored(checkpoint: Checkpoint, *, max_stages: int) -> Restored:
     inner = Counter(outers.get(i, 0) for i in kept if not records[i].word & layout.WORD_ENDED)
     ended = layout.WORD_ENDED | layout.WORD_RETIRED
     live = {_root(i, aliases) for i in kept if not records[i].word & ended}
-    members = Counter(_root(i, aliases) for i in kept if not records[i].word & _NO_MEMBER)
+    members: Counter[int] = Counter()
+    for i in kept:
+        members[_root(i, aliases)] += layout.ONE_STAGE + (not records[i].word & _NO_MEMBER)
     for index in kept:
         record = records[index]
         lives = not record.word & layout.WORD_ENDED

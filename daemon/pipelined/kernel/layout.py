@@ -77,6 +77,8 @@ SIDE_WRITE = 1
 COMM_LEN = 16
 PIPE_SLOTS = 8
 PIPELINE_DRIVERS = 2
+#: In the members of a pipeline, for each stage that it has had.
+ONE_STAGE = 1 << 32
 CHILD_NAMES = 12
 FED_PIPES = 4
 

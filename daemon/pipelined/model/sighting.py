@@ -37,6 +37,8 @@ __all__ = [
 
 # Signatures repeat: a host runs the same jobs over and over.
 _arrange = lru_cache(maxsize=256)(arrange)
+#: But not those of so many stages: they grow by one stage after the other.
+_MANY = 64
 
 
 class Finished(NamedTuple):
@@ -139,7 +141,8 @@ def shape_of(group: Group) -> Shape:
 
 def order_of(records: Sequence[StageRecord], edges: tuple[tuple[int, int], ...]) -> Order:
     """How stages with these edges are arranged: `signature.arrange`."""
-    return _arrange(tuple([stage.command for stage in records]), edges)
+    names = tuple([stage.command for stage in records])
+    return _arrange(names, edges) if len(names) < _MANY else arrange(names, edges)
 
 
 def end_of(group: Group) -> int:
