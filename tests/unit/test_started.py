@@ -165,6 +165,21 @@ def by(starter: Starter | None, found: Group, only: int | None = None) -> Group:
     return replace(found, stages=tuple(stages))
 
 
+def another(found: Group, number: int) -> Group:
+    """The same of other processes, started so many milliseconds later."""
+    stages = [
+        replace(
+            stage,
+            index=stage.index + 2 * number,
+            alias=stage.alias and stage.alias + 2 * number,
+            root=stage.root._replace(pid=stage.root.pid + 2 * number),
+        )
+        for stage in found.stages
+    ]
+    clock = replace(found.clock, start_ns=found.clock.start_ns + number * 1_000_000)
+    return replace(found, root=1 + 2 * number, clock=clock, stages=tuple(stages))
+
+
 def commands(watched: Model, starter: Starter) -> list[str]:
     return [run.pipeline for run in watched.started(starter, 0).runs]
 
@@ -175,6 +190,13 @@ def test_a_live_run_is_that_of_its_starter() -> None:
     assert commands(watched, ALICE) == ["cat|wc"]
     assert commands(watched, BOB) == []
     assert watched.started(ALICE, 0).finished == 0
+
+
+def test_of_many_live_runs_the_newest_are_listed() -> None:
+    watched = model()
+    watched.update([another(by(ALICE, group()), n) for n in range(KEPT + 3)], 110)
+    listed = watched.started(ALICE, 0).runs
+    assert sorted(run.start for run in listed) == sorted(run.start for run in watched.runs())[3:]
 
 
 def test_a_finished_run_is_kept_for_its_starter_even_if_none_is_kept_for_all() -> None:

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
+from heapq import nlargest
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -35,7 +36,7 @@ from pipelined.model.sighting import (
     moment_of,
     shape_of,
 )
-from pipelined.model.started import Started
+from pipelined.model.started import KEPT, Started
 from pipelined.model.sums import Sums
 from pipelined.model.timeline import STEP_NS, Track
 from pipelined.model.views import Totals, Views
@@ -262,9 +263,11 @@ class Model:
         ]
 
     def started(self, starter: Starter, after: int) -> StartedRuns:
-        """The runs that a process started: finished ones but the first `after`, and live ones."""
+        """The runs that a process started: finished ones but the first `after`, and live ones, of
+        many the newest."""
         finished = self._started.after(starter, after)
-        live = [sighting for sighting in self._live if starter in sighting.group.starters]
+        its = (sighting for sighting in self._live if starter in sighting.group.starters)
+        live = nlargest(KEPT, its, key=lambda sighting: sighting.group.clock.start_ns)
         runs = [self._views.run(sighting) for sighting in (*finished, *live)]
         return StartedRuns(self._started.count(starter), runs)
 

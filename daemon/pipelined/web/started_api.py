@@ -14,7 +14,7 @@ from flask import Blueprint, Response, abort
 from pipelined.answers.run import Started
 from pipelined.runs.codec import written
 from pipelined.starter import Starter, boot_id
-from pipelined.web.long_json import long_answer
+from pipelined.web.long_json import long_answer, one_at_a_time
 from pipelined.web.query_parameters import as_bool, as_count, parameter
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def create_started_api(observer: Observer, *, show_arguments: bool) -> Blueprint
     api = Blueprint("started", __name__, url_prefix="/api/v1")
 
     @api.get("/started")
+    @one_at_a_time
     def started() -> Response:
         by = parameter("by", Starter.parse, None)
         if by is None:
