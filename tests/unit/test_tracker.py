@@ -58,7 +58,7 @@ def model(
     *,
     recent_runs: int = 10,
     unix: float = UNIX,
-    gaps: Sequence[Gap] = (),
+    watch: Watched | None = None,
     resumed: Sequence[Group] = (),
     arguments_of: Callable[[Process], str | None] | None = None,
     max_series: int | None = None,
@@ -73,7 +73,7 @@ def model(
     **coverage: Any,
 ) -> Model:
     made = Model(
-        Watched(unix, gaps),
+        watch or Watched(unix),
         Lookups(unit_of, arguments_of),
         recent_runs=recent_runs,
         coverage=Coverage(**coverage),
@@ -1041,8 +1041,8 @@ def resumed(**options: object) -> Model:
     """A model that has resumed the run of `group(cpu=3.0)`, unwatched from 104 to 110."""
     known = group(cpu=3.0)
     known = replace(known, stages=tuple(replace(s, partial=True) for s in known.stages))
-    gap = Gap(ns(104), ns(110), UNIX - 5)
-    return model(gaps=(gap,), resumed=(known,), **options)
+    options.setdefault("watch", Watched(UNIX, [Gap(ns(104), ns(110), UNIX - 5)]))
+    return model(resumed=(known,), **options)
 
 
 def going_on(cpu: float, end: float = 0, unmet: bool = False) -> Group:
@@ -1078,6 +1078,29 @@ def test_a_resumed_run_keeps_its_start_and_id_though_the_clock_was_set() -> None
     after.update([going_on(cpu=4.0)], 111.0)
     (first,), (then,) = before.runs(), after.runs()
     assert (then.id, then.start) == (first.id, first.start)
+
+
+def test_a_run_keeps_its_id_and_start_however_often_the_clock_is_set() -> None:
+    watch = Watched(UNIX, [Gap(ns(104), ns(110), UNIX - 5)])
+    watched = resumed(watch=watch)
+    seen = set()
+    for number in range(300):
+        watch.follow(ns(111 + number), UNIX + 3.0 * number)
+        watched.update([going_on(cpu=4.0 + number)], 111.5 + number)
+        (run,) = watched.runs()
+        seen.add((run.id, run.start, run.unwatched_seconds))
+    assert seen == {(run.id, UNIX - 5 + 100, 6.0)}
+
+
+def test_a_run_that_has_ended_keeps_its_time_line_however_often_the_clock_is_set() -> None:
+    watch = Watched(UNIX)
+    watched = model(watch=watch)
+    watched.update([group(end=102.0)], 110.0)
+    (run,) = watched.runs()
+    for number in range(300):
+        watch.follow(ns(111 + number), UNIX + 3.0 * number)
+        watched.update([], 111.5 + number)
+    assert watched.timeline(run.id) is not None
 
 
 def test_time_unwatched_is_wall_time_but_none_at_a_level() -> None:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from pipelined.model.watched import Watched
@@ -40,9 +42,37 @@ def test_a_clock_that_is_slewed_or_gets_a_leap_second_is_not_followed() -> None:
     assert watched.gaps == ()
 
 
+def set_often(watched: Watched, times: int, starts_ns: Sequence[int]) -> None:
+    """Set the clock by 10 s in each second; what began at `starts_ns` is not forgotten."""
+    for number in range(1, times + 1):
+        watched.follow(number * SECOND, UNIX + 10.0 * number)
+        watched.forget(starts_ns)
+
+
 def test_a_clock_that_is_set_again_and_again_takes_no_more_memory() -> None:
     watched = Watched(UNIX)
-    for number in range(1, 1000):
-        watched.follow(number * SECOND, UNIX + 10.0 * number)
+    set_often(watched, 999, [])
     assert len(watched.gaps) == 100
     assert watched.unix_time(1001 * SECOND) == UNIX + 9990.0 + 1001
+
+
+def test_no_gap_is_forgotten_that_concerns_what_lives() -> None:
+    watched = Watched(UNIX, [Gap(SECOND // 4, SECOND // 2, UNIX - DAY)])
+    set_often(watched, 300, [150 * SECOND, 0, 250 * SECOND])
+    found = [watched.unix_time(at * SECOND) - UNIX for at in (0, 1, 2, 150, 301)]
+    assert found == [-DAY, 1, 12, 1490 + 150, 3000 + 301]
+    assert watched.unwatched_ns(0, 400 * SECOND) == SECOND // 4
+
+
+def test_gaps_before_all_that_lives_are_forgotten_but_the_last_hundred() -> None:
+    watched = Watched(UNIX)
+    set_often(watched, 300, [150 * SECOND])
+    assert watched.gaps[0].begin_ns == 150 * SECOND
+    watched.forget([])
+    assert [gap.begin_ns for gap in watched.gaps] == [n * SECOND for n in range(201, 301)]
+
+
+def test_of_far_too_many_gaps_the_oldest_are_forgotten_whatever_lives() -> None:
+    watched = Watched(UNIX, [Gap(n, n, UNIX + n) for n in range(10_005)])
+    watched.forget([0])
+    assert [gap.begin_ns for gap in watched.gaps] == list(range(5, 10_005))

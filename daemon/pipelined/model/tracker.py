@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, S
 from dataclasses import replace
 from functools import partial
 from heapq import nlargest
+from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -248,6 +249,8 @@ class Model:
         for root in self._runs.keys() - ({group.root for group in groups} - gone):
             del self._runs[root]
         self._ledger.settle(now)
+        dated = chain(groups, (sighting.group for sighting in self._recent))
+        self._watched.forget(group.clock.start_ns for group in dated)
         return over
 
     def unfinished(self) -> list[Group]:
