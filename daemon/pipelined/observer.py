@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from pipelined.config import Config
@@ -37,7 +38,7 @@ from pipelined.model.watched import Watched
 from pipelined.records.process import Process
 from pipelined.records.stage import Gap
 from pipelined.runs import Run, Series, Timeline
-from pipelined.saver import Saver
+from pipelined.saver import Saver, finish_cut_off
 from pipelined.starter import Starter, boot_id
 from pipelined.wording import duration
 
@@ -85,6 +86,7 @@ class Observer(AbstractContextManager["Observer"]):
         self._reason: str | None = "the first sweep is not done yet"
         self._repeated_seconds = 0.0
         self._saver: Saver | None = None
+        self._finish_cut_off: Callable[[], int] | None = None
         self._watched = Watched(monotonic_to_unix())
         self.sweep_stats = SweepStats()
         self.opened = time.time()
@@ -112,12 +114,15 @@ class Observer(AbstractContextManager["Observer"]):
         demands some of them. `on_finished` is called for each run that ends, in the middle of a
         sweep; `is_stored` as in `Model`. `pace`: when sweeps are made, by default at the interval
         of the configuration. `series_of` is how many series the totals of a pipeline are exported
-        as. What lives is saved in the directory `state`, and what was saved there is resumed.
+        as. What lives is saved in the directory `state`, and what was saved there is resumed; runs
+        that were saved before a reboot are finished once the optional hooks are attached.
         """
         stages = config.max_stages
+        host, boot = config.host_name or socket.gethostname(), boot_id()
         file = CheckpointFile.open(state) if state else None
         saved = file.read(max_stages=stages, read_cgroup=read_known) if file else None
-        checkpoint, restored = saved or (None, NOTHING)
+        rebooted = saved is not None and saved[0].boot_id != boot
+        checkpoint, restored = saved if saved and not rebooted else (None, NOTHING)
         loaded = load(
             {
                 "stages": stages + 1,
@@ -168,7 +173,6 @@ class Observer(AbstractContextManager["Observer"]):
                 file.close()
             raise
         pace = pace or Steady(config.sweep_interval)
-        host, boot = config.host_name or socket.gethostname(), boot_id()
         cgroups = CgroupNames(find_cgroup2(), NotedCgroups(loaded), node=host)
         gaps: tuple[Gap, ...] = ()
         if checkpoint:
@@ -184,31 +188,36 @@ class Observer(AbstractContextManager["Observer"]):
         mark = (checkpoint and checkpoint.origin) or origin_mark(host, boot)
         watched = Watched(monotonic_to_unix(), gaps)
         accounts = CpuAccounts(path_of=cgroups.path)
-        model = Model(
-            watched,
-            Lookups(
-                cgroups.unit, Process.arguments if config.show_arguments else None, cgroups.place
-            ),
-            recent_runs=config.recent_runs,
+        new_model = partial(
+            Model,
             coverage=Coverage(
                 exec_failures=_count_exec_failures(hooks),
                 pipe_bytes=_count_pipe_bytes(hooks),
                 pending_tiers=None if wait else {h.tier for h in hooks if h.pending} - {"sched"},
             ),
-            budget=Budget(config.metrics_max_series - _OWN_SERIES, series_of),
-            neighbours=Neighbours(accounts, accounts.own_group() if own_only else None),
             harmless=_by_command(config.harmless_exits),
-            identities=Identities(host, boot, mark, Users().name),
             exported=config.traces_exported,
-            step_ns=pace.step_ns or STEP_NS,
             on_finished=on_finished,
             is_stored=is_stored,
+        )
+        model = new_model(
+            watched,
+            Lookups(
+                cgroups.unit, Process.arguments if config.show_arguments else None, cgroups.place
+            ),
+            recent_runs=config.recent_runs,
+            budget=Budget(config.metrics_max_series - _OWN_SERIES, series_of),
+            neighbours=Neighbours(accounts, accounts.own_group() if own_only else None),
+            identities=Identities(host, boot, mark, Users().name),
+            step_ns=pace.step_ns or STEP_NS,
         )
         model.resume(resumed)
         observer = cls(loaded, sweep, model, hooks, pace)
         observer._cgroups, observer._watched = cgroups, watched
         if file:
-            observer._saver = Saver(file, watched, cgroups, mark, is_empty=checkpoint is None)
+            observer._saver = Saver(file, watched, cgroups, mark, is_empty=saved is None)
+        if saved and rebooted:
+            observer._finish_cut_off = partial(finish_cut_off, *saved, host, new_model)
         observer.sweep()
         return observer
 
@@ -357,6 +366,10 @@ class Observer(AbstractContextManager["Observer"]):
                 return
             # what was saved before has the figures of the optional tiers, which are not read yet
             save = save and not self._model.coverage.pending
+            if self._finish_cut_off and not self._model.coverage.pending:
+                # before the file that has them is replaced
+                _log_cut_off(self._finish_cut_off)
+                self._finish_cut_off = None
             self._cgroups.keep_up()
             if step := self._watched.follow(time.monotonic_ns(), monotonic_to_unix()):
                 way = "forward" if step > 0 else "back"
@@ -410,6 +423,19 @@ class Observer(AbstractContextManager["Observer"]):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def _log_cut_off(finish: Callable[[], int]) -> None:
+    """Finish what lived when the host went down, and log how many runs those were."""
+    try:
+        count = finish()
+    except Exception:
+        log.exception("runs that lived when the host went down cannot be finished")
+        return
+    if count:
+        log.warning("runs that lived when the host went down, and ended unwatched: %d", count)
+    else:
+        log.info("no run lived when the host went down, or all are stored already")
 
 
 def _by_command(exits: Iterable[str]) -> dict[str, set[int]]:

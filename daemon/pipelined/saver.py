@@ -1,20 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When what lives is saved, so that the next daemon goes on with it (`kernel.checkpoint`)."""
+"""When what lives is saved, so that the next daemon goes on with it (`kernel.checkpoint`).
+
+Or finishes it, if the host went down in between.
+"""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from pipelined.kernel.checkpoint import Checkpoint
+from pipelined.kernel.checkpoint import Checkpoint, Restored, cut_off
 from pipelined.kernel.checkpoint_file import CheckpointFile
 from pipelined.kernel.sweep import Sweep
+from pipelined.model.identities import Identities, origin_mark
+from pipelined.model.tracker import Lookups, Model
 from pipelined.model.units import CgroupNames
+from pipelined.model.users import Users
 from pipelined.model.watched import Watched
-from pipelined.records.stage import Group
+from pipelined.records.stage import NS, Gap, Group
 
-__all__ = ["Saver"]
+__all__ = ["Saver", "finish_cut_off"]
 
 #: What has lived for this time is saved at this interval (seconds), or less often: saving may take
 #: this share of one core.
@@ -81,3 +87,28 @@ class Saver:
 
     def close(self) -> None:
         self._file.close()
+
+
+def finish_cut_off(
+    checkpoint: Checkpoint, what: Restored, host: str, new_model: Callable[..., Model]
+) -> int:
+    """Finish each run of a checkpoint of another boot, as ended unwatched at its moment.
+
+    `what` is what can be restored of it, `host` what the host is called. `new_model` makes a model
+    of what is particular to that boot: its clock, its cgroups, its ids. So no other model mixes
+    them with those of this boot, nor counts these runs. Returns how many are finished: those
+    that the earlier daemon has stored are not.
+    """
+    cgroups = CgroupNames(None, node=host)
+    cgroups.remember(checkpoint.cgroups)
+    # everything ended before this gap: the earlier daemon may have stored it
+    last = Gap(checkpoint.watched_ns, checkpoint.watched_ns, checkpoint.unix)
+    mark = checkpoint.origin or origin_mark(host, checkpoint.boot_id)
+    model = new_model(
+        Watched(checkpoint.unix, (*checkpoint.gaps, last)),
+        Lookups(cgroups.unit, place_of=cgroups.place),
+        recent_runs=0,
+        identities=Identities(host, checkpoint.boot_id, mark, Users().name),
+    )
+    model.update(cut_off(what), NS * checkpoint.watched_ns, settle=True)
+    return model.ended_runs

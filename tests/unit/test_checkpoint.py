@@ -7,12 +7,11 @@ How live runs go on is tested on real BPF: tests/kernel/test_restart.py.
 from __future__ import annotations
 
 import json
-import logging
 import os
+import time
 import zlib
 from collections.abc import Callable, Mapping
 from ctypes import Structure, c_uint32, c_uint64
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import pytest
 
 from pipelined.kernel import checkpoint as module
 from pipelined.kernel import layout
-from pipelined.kernel.checkpoint import Checkpoint, Restored, UnreadableError, restored
+from pipelined.kernel.checkpoint import Checkpoint, Restored, UnreadableError, cut_off, restored
 from pipelined.kernel.checkpoint_file import FILE_NAME, CheckpointFile
 from pipelined.kernel.decoding import RawStage
 from pipelined.model.units import read_known
@@ -359,6 +358,45 @@ def test_relations_that_lead_in_a_circle_are_dropped() -> None:
     assert sum(bool(outer_of(record)) for record in found) == 1
 
 
+# What is cut off when the host goes down
+
+
+def test_what_lived_is_over_since_the_checkpoint_and_what_had_ended_keeps_its_end() -> None:
+    what = restored(
+        taken(
+            {
+                1: stage(1),
+                2: stage(2, outer=1),
+                3: stage(3, word=layout.WORD_ENDED, end_ns=9),
+                4: stage(4, word=layout.WORD_RETIRED, end_ns=8),
+            }
+        ),
+        max_stages=10,
+    )
+    found = [stage for group in cut_off(what) for stage in group.stages]
+    assert [(stage.end_ns, stage.ended, stage.unmet) for stage in found] == [
+        (5000, True, True),
+        (5000, True, True),
+        (9, True, False),
+        (8, True, False),
+    ]
+
+
+def test_who_is_at_the_other_end_of_its_pipes_is_known() -> None:
+    read, write = layout.SIDE_READ + 1, layout.SIDE_WRITE + 1
+    pipe = layout.Pipe(endpoint_side=layout.SIDE_READ, endpoint_comm=b"cron")
+    pipe.endpoint.pid = 77
+    what = restored(
+        taken(
+            {1: stage(1, side=write), 2: stage(2, alias=1, side=read | layout.END_JOINED)},
+            pipes={bytes(PIPE): bytes(pipe)},
+        ),
+        max_stages=10,
+    )
+    (group,) = cut_off(what)
+    assert [(endpoint.command, endpoint.side) for endpoint in group.endpoints] == [("cron", "read")]
+
+
 # The file
 
 
@@ -485,15 +523,26 @@ def test_what_is_known_of_cgroups_is_taken_over(
     assert found and found[0].cgroups == known and not caplog.messages
 
 
-def test_a_checkpoint_of_another_boot_is_removed(
+def test_a_checkpoint_of_another_boot_is_read_as_a_whole_whatever_its_clock_and_stays(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO)
     file = file_in(tmp_path)
-    file.write(replace(taken({1: stage(1)}), boot_id="another"))
+    later = time.monotonic_ns() + 10**18
+    given = taken({1: stage(1), 2: stage(2)}, boot_id="another", watched_ns=later)
+    file.write(given)
+    found = file.read(max_stages=1)
+    assert found == (given, restored(given, max_stages=2))
+    assert found and len(found[1].stages) == 2
+    assert not caplog.records and (tmp_path / FILE_NAME).exists()
+
+
+def test_a_checkpoint_of_a_later_time_of_this_boot_is_set_aside(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = file_in(tmp_path)
+    file.write(taken({1: stage(1)}, watched_ns=time.monotonic_ns() + 10**18))
     assert file.read(max_stages=10) is None
-    assert "another boot" in caplog.text and len(caplog.records) == 1
-    assert not (tmp_path / FILE_NAME).exists()
+    assert "it is of a later time" in caplog.text
 
 
 def test_without_a_file_there_is_nothing_to_say(

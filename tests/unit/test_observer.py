@@ -97,3 +97,34 @@ def test_if_attaching_fails_nothing_waits_for_it_any_more(host: Host) -> None:
     with pytest.raises(OSError):
         host.observer.attach_optional()
     assert not host.model.coverage.pending
+
+
+def test_nor_is_anything_finished_that_a_reboot_cut_off_and_then_once(host: Host) -> None:
+    """Before what is saved now takes its place."""
+    written_before: list[int] = []
+
+    def finish() -> int:
+        written_before.append(host.saver.written)
+        return 0
+
+    host.observer._finish_cut_off = finish
+    host.observer._update(save=True)
+    assert not written_before
+    host.observer.attach_optional()
+    for _ in range(2):
+        host.observer._update(save=True)
+    assert written_before == [0] and host.saver.written == 2
+
+
+def test_if_that_fails_what_lives_now_is_watched_all_the_same(
+    host: Host, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> int:
+        raise KeyError(7)
+
+    host.observer._finish_cut_off = fail
+    host.observer.attach_optional()
+    host.observer.sweep()
+    host.observer.sweep()
+    assert len(caplog.records) == 1 and "KeyError: 7" in caplog.text
+    assert host.observer.ready() is None

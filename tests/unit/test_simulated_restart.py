@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from unittest.mock import patch
 
@@ -16,7 +17,14 @@ import pytest
 
 from pipelined.kernel.checkpoint import NOTHING, Checkpoint, Restored, restored
 from pipelined.kernel.sweep import Sweep
-from pipelined.records.stage import Group, StageRecord
+from pipelined.model.identities import Identities
+from pipelined.model.sighting import Finished
+from pipelined.model.tracker import Lookups, Model
+from pipelined.model.users import Users
+from pipelined.model.watched import Watched
+from pipelined.records.stage import NS, Gap, Group, StageRecord
+from pipelined.runs import Run, Timeline
+from pipelined.saver import finish_cut_off
 from unit.recordings import swept
 from unit.simulated.host import Host, Process, Program
 from unit.simulated.library import SimulatedMaps, build
@@ -157,3 +165,39 @@ def test_a_stage_is_met_in_what_it_has_started(programs: ctypes.CDLL) -> None:
             assert not (job().ended or job().unmet)
             life.end("yes", "cat")
             assert job().ended and not job().unmet
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("ended", [(), ("yes",)])
+def test_of_what_a_reboot_cuts_off_the_same_is_known_as_of_what_ends_after_a_crash(
+    programs: ctypes.CDLL, nested: bool, ended: tuple[str, ...]
+) -> None:
+    crashed: list[Finished] = []
+    cut_off: list[Finished] = []
+    with watching(programs, boots=True) as sweep:
+        host = Host(programs)
+        life = Life(host, nested=nested)
+        host.pass_time(2 * 10**9)
+        life.end(*ended)
+        host.pass_time(10**9)
+        checkpoint = replace(saved(sweep), boot_id="one", origin="mark")
+        what = restored(checkpoint, max_stages=STAGES)
+        life.end("yes", "cat", "job", "wc")
+        with watching(programs, what) as later:
+            model = Model(
+                Watched(5.0, [Gap(checkpoint.watched_ns, programs.now(), checkpoint.unix)]),
+                Lookups(lambda _: "-"),
+                recent_runs=0,
+                identities=Identities("db1", "one", "mark", Users().name),
+                on_finished=crashed.append,
+            )
+            model.resume(later.restored())
+            model.update(later.take(), NS * programs.now() + 2)
+    new_model = partial(Model, on_finished=cut_off.append)
+    assert finish_cut_off(checkpoint, what, "db1", new_model) == 1 + nested
+    assert made(cut_off) == made(crashed)
+
+
+def made(finished: list[Finished]) -> dict[str, tuple[Run, Timeline]]:
+    """The runs and their time lines, by id."""
+    return {run.id: (run, timeline) for run, timeline in (one.make() for one in finished)}

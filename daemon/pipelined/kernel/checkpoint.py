@@ -21,9 +21,10 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from pipelined.kernel import layout
-from pipelined.kernel.decoding import RawStage
+from pipelined.kernel.decoding import RawStage, decode_pipeline, decode_stage
+from pipelined.kernel.grouping import Grouping
 from pipelined.kernel.layout import offset_of
-from pipelined.records.stage import STAGE_ENDS, Gap
+from pipelined.records.stage import STAGE_ENDS, Gap, Group
 from pipelined.runs import LEVELS, PAGE_CLASSES, STALL_CLASSES, STATES
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Checkpoint",
     "Restored",
     "UnreadableError",
+    "cut_off",
     "damage_refused",
     "pipe_keys",
     "restored",
@@ -276,6 +278,27 @@ def restored(checkpoint: Checkpoint, *, max_stages: int) -> Restored:
         len(records) - len(kept),
         checkpoint.instances,
     )
+
+
+def cut_off(what: Restored) -> list[Group]:
+    """What was restored, after the end of all processes: the host has gone down.
+
+    Of a stage that lived nobody saw the end. It is over since it was watched last, as the kernel
+    side has it of one in which no thread is met (`release_restored`).
+    """
+    stages = {index: decode_stage(raw, index) for index, raw in enumerate(what.stages, 1)}
+    for stage in stages.values():
+        stage.end_ns = stage.end_ns or what.watched_ns
+        stage.live = 0
+        if stage.instance:
+            stage.variables = what.instances.get(stage.instance, {})
+
+    def pipe(key: bytes) -> layout.Pipe | None:
+        value = what.pipes.get(key)
+        return None if value is None else layout.Pipe.from_buffer_copy(value)
+
+    grouping = Grouping(lambda index: decode_pipeline(what.stages[index - 1][0]), pipe)
+    return grouping.grouped(stages)
 
 
 def pipe_keys(stages: Iterable[RawStage]) -> set[bytes]:

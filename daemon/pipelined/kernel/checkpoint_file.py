@@ -32,8 +32,8 @@ log = logging.getLogger(__name__)
 class CheckpointFile:
     """A checkpoint in a directory, replaced as a whole: a reader sees the old one or the new one.
 
-    It is not synced: it outlives the daemon, and need not outlive the host, whose end is also
-    that of all that lives.
+    It is not synced, as the sweep would wait for the disk. It outlives the daemon; if the host
+    loses its power, one of some seconds before may be there, or a damaged one.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -89,6 +89,7 @@ class CheckpointFile:
     ) -> tuple[Checkpoint, Restored] | None:
         """What is there and can be restored; None: nothing. Damage is logged, never raised.
 
+        It may be of another boot of the host: then it is there as a whole, whatever `max_stages`.
         `read_cgroup` reads what is known of one cgroup; LookupError, TypeError and ValueError of
         it are damage.
         """
@@ -104,14 +105,11 @@ class CheckpointFile:
             return None
         try:
             found = Checkpoint.decode(data)
-            if found.boot_id != boot_id():
-                log.info("%s is of another boot of the host: nothing to resume", self.path)
-                self.clear()
-                return None
-            if found.watched_ns > time.monotonic_ns():
+            lives = found.boot_id == boot_id()
+            if lives and found.watched_ns > time.monotonic_ns():
                 raise UnreadableError("it is of a later time")
             with damage_refused():
-                what = restored(found, max_stages=max_stages)
+                what = restored(found, max_stages=max_stages if lives else len(found.stages))
                 for index, raw in enumerate(what.stages, 1):
                     decode_stage(raw, index)
                 for known in found.cgroups.values():

@@ -21,25 +21,15 @@ from pipelined.kernel import decoding, layout
 from pipelined.kernel.barrier import barrier
 from pipelined.kernel.checkpoint import NOTHING, Checkpoint, Restored, pipe_keys
 from pipelined.kernel.decoding import RawStage
+from pipelined.kernel.grouping import Grouping
 from pipelined.kernel.instances import Instances
 from pipelined.kernel.layout import Control, Pipe, offset_of
 from pipelined.kernel.loader import Loaded
 from pipelined.kernel.map_use import MapUse
 from pipelined.kernel.names import put_commands, put_units, put_variables
-from pipelined.kernel.slots import slot_edges, slot_of
 from pipelined.kernel.wakeups import Wakeups
-from pipelined.records.process import Process
-from pipelined.records.stage import (
-    STAGE_ENDS,
-    EndRecord,
-    Gap,
-    Group,
-    StageRecord,
-    is_conversation,
-    joined,
-)
+from pipelined.records.stage import Gap, Group, PipelineRecord, StageRecord
 from pipelined.records.tiers import NO_READAHEAD
-from pipelined.runs import Endpoint
 from pipelined.starter import boot_id
 
 __all__ = ["MapUse", "Sweep", "monotonic_to_unix"]
@@ -108,8 +98,7 @@ class Sweep:
         """No reference finds these records any more, but they are not given back yet."""
         self._restored = set(range(1, len(restored.stages) + 1))
         """Indexes of restored records that have not been given back."""
-        self._groups: dict[int, Group] = {}
-        self._endpoints: dict[bytes, tuple[Process, Endpoint]] = {}
+        self._grouping = Grouping(self._clock, self._pipe)
         self._readers = 0
         self._commands = put_commands(
             loaded,
@@ -160,7 +149,7 @@ class Sweep:
 
         The values of optional tiers are there, whether these are on or not.
         """
-        return self._grouped()
+        return self._grouping.grouped(self._in_use)
 
     def take(self, *, keep: bool = False) -> list[Group]:
         """Bring every clock up to now and read all that is in use.
@@ -188,7 +177,7 @@ class Sweep:
         self._watched_ns = time.monotonic_ns()
         if self._freed:
             self._give_back_freed()
-        return self._grouped()
+        return self._grouping.grouped(self._in_use)
 
     def checkpoint(
         self,
@@ -224,19 +213,6 @@ class Sweep:
             origin=origin,
         )
 
-    def _grouped(self) -> list[Group]:
-        members: dict[int, list[StageRecord]] = {}
-        for stage in self._in_use.values():
-            members.setdefault(self._root(stage), []).append(stage)
-        alone = {stages[0].index for stages in members.values() if len(stages) == 1}
-        groups, self._groups = self._groups, {}
-        for root, stages in members.items():
-            group = groups.get(root)
-            if group is None or group.stages != tuple(stages) or not group.closed:
-                group = self._group(root, tuple(stages), alone)
-            self._groups[root] = group
-        return list(self._groups.values())
-
     def free(self, stages: Collection[StageRecord]) -> None:
         """Give back the records of stages that ended; their pipes are forgotten.
 
@@ -262,7 +238,7 @@ class Sweep:
         kept = {end.key for stage in self._in_use.values() for end in stage.ends}
         for key in {end.key for stage in stages for end in stage.ends} - kept:
             self._loaded.delete("pipes", key)
-            self._endpoints.pop(key, None)
+            self._grouping.forget(key)
         blank, no_children = layout.Stage(), layout.Children()
         no_functions, no_readahead = layout.Functions(), layout.ReadaheadCounters()
         for stage in stages:
@@ -412,65 +388,8 @@ class Sweep:
                 break
             yield first, columns
 
-    def _root(self, stage: StageRecord) -> int:
-        """Index of the stage whose pipeline this stage uses."""
-        while stage.alias in self._in_use:
-            stage = self._in_use[stage.alias]
-        return stage.index
-
-    def _group(self, root: int, stages: tuple[StageRecord, ...], alone: Collection[int]) -> Group:
-        # read again, after the stages: of those that are over it has all their time
-        clock = decoding.decode_pipeline(_slice(self._stages, root, _STAGE_BYTES))
-        if len(stages) == 1 and not stages[0].converses:
-            return Group(root, clock, stages)
-        joins = joined(stages)
-        outer = stages[0].outer
-        # the subshell of $(a | b) holds the pipe to the shell that b writes to
-        borrows = outer in alone and any(stage.borrows for stage in stages)
-        around = [self._in_use[outer]] if borrows else []
-        closed = not around and all(end.joined for stage in stages for end in stage.ends)
-        endpoints = () if closed else self._endpoints_of(stages, around)
-        full = any(len(stage.ends) == STAGE_ENDS for stage in stages)
-        by_slots = slot_edges(stages, self._pipe) if full else ()
-        conversation = is_conversation(stages, joins)
-        return Group(root, clock, stages, closed, endpoints, by_slots, conversation, joins)
-
-    def _endpoints_of(
-        self, stages: Sequence[StageRecord], around: Iterable[StageRecord]
-    ) -> tuple[Endpoint, ...]:
-        """Who else is at the other end of pipes of `stages` and `around` that join no stages."""
-        inside = {stage.root for stage in stages}
-        found: list[Endpoint] = []
-        for stage in (*stages, *around):
-            for end in stage.ends:
-                endpoint = None if end.joined else self._endpoint(end, inside)
-                if endpoint and endpoint[0] not in inside and endpoint[1] not in found:
-                    found.append(endpoint[1])
-        return tuple(found)
-
-    def _endpoint(
-        self, end: EndRecord, inside: Collection[Process]
-    ) -> tuple[Process, Endpoint] | None:
-        """Process and endpoint at the other side of a pipe, once known."""
-        if end.key in self._endpoints:
-            return self._endpoints[end.key]
-        pipe = self._pipe(end.key)
-        if pipe is None:
-            return None
-        other, side = (
-            ("write", layout.SIDE_WRITE) if end.side == "read" else ("read", layout.SIDE_READ)
-        )
-        found = None
-        if pipe.endpoint.pid and pipe.endpoint_side == side:
-            process = Process(pipe.endpoint.pid, pipe.endpoint.start_ns)
-            found = (process, Endpoint(decoding.text(pipe.endpoint_comm), other))
-        for slot in pipe.stages[side]:
-            stage = self._in_use.get(slot & layout.INDEX_MASK)
-            if stage and slot_of(stage) == slot and stage.parent not in inside:
-                found = (stage.root, Endpoint(stage.command, other))
-        if found:
-            self._endpoints[end.key] = found
-        return found
+    def _clock(self, index: int) -> PipelineRecord:
+        return decoding.decode_pipeline(_slice(self._stages, index, _STAGE_BYTES))
 
     def _pipe(self, key: bytes) -> Pipe | None:
         value = self._loaded.get("pipes", key, sizeof(Pipe))
