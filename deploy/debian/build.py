@@ -174,7 +174,7 @@ def _write_control(tree: Path, version: str, architecture: str) -> None:
     (tree / "DEBIAN/conffiles").write_text(f"/{_CONFIGURATION}\n")
     sums = (f"{_md5(path)}  {path.relative_to(tree)}\n" for path in files)
     (tree / "DEBIAN/md5sums").write_text("".join(sums))  # for dpkg --verify
-    for script in ("postinst", "prerm", "postrm"):
+    for script in ("preinst", "postinst", "prerm", "postrm"):
         _copy(_HERE / script, tree / "DEBIAN" / script, 0o755)
 
 

@@ -265,6 +265,14 @@ def _sender() -> tuple[str, str, str]:
             {{- end }}
 """,
         ),
+        # Kubernetes takes `env` before what the ConfigMap has.
+        (
+            "            - { name: OTEL_RESOURCE_ATTRIBUTES,"
+            ' value: "k8s.node.name=$(NODE_NAME)" }\n',
+            "            - name: OTEL_RESOURCE_ATTRIBUTES\n"
+            '              value: {{ list "k8s.node.name=$(NODE_NAME)"'
+            ' .Values.export.env.OTEL_RESOURCE_ATTRIBUTES | compact | join "," | quote }}\n',
+        ),
         (
             "            - secretRef: { name: pipelined-export, optional: true }\n",
             "            - secretRef:"

@@ -8,13 +8,15 @@ An existing folder keeps the packages that it has: publish each release in the s
 can go back. KEY names a secret key of gpg: the index is signed with it, and the public key is in
 FOLDER/pipelined-archive-keyring.gpg. Without one apt takes the repository only if its source says
 `trusted=yes`: a repository that is signed needs one. The index takes the place of the older one
-when it is complete; if anything fails before, hosts still get that. Needs apt-ftparchive
-(apt-utils). The time in the index is SOURCE_DATE_EPOCH.
+when it is complete; if anything fails before, hosts still get that, and every package that it
+names: a version is published once. Needs apt-ftparchive (apt-utils). The time in the index is
+SOURCE_DATE_EPOCH.
 """
 
 from __future__ import annotations
 
 import argparse
+import filecmp
 import gzip
 import os
 import re
@@ -44,15 +46,28 @@ def main() -> None:
 
 
 def publish(folder: Path, packages: list[Path], key: str | None) -> None:
-    """Add the packages and write the index anew; ends if that would drop a signature."""
+    """Add the packages and write the index anew.
+
+    Ends if that would drop a signature, or change a package that hosts may know.
+    """
     index = folder / "dists" / _SUITE
     new, old = (index.with_name(f".{_SUITE}.{which}") for which in ("new", "old"))
     for signed in (index, old):  # the older one is left if a call was killed in the end
         if key is None and (signed / "InRelease").exists():
             sys.exit(f"{folder} is signed: give --key, or remove {signed} if it shall not be")
-    (folder / _POOL).mkdir(parents=True, exist_ok=True)
+    pool = folder / _POOL
+    pool.mkdir(parents=True, exist_ok=True)
     for package in packages:
-        shutil.copyfile(package, folder / _POOL / package.name)
+        there = pool / package.name
+        if there.exists() and not filecmp.cmp(package, there, shallow=False):
+            sys.exit(
+                f"{package} is not the {there} that hosts may have: give it a higher version,"
+                " or remove that file if no index has named it"
+            )
+    for package in packages:
+        part = pool / f".{package.name}.new"
+        shutil.copyfile(package, part)
+        part.replace(pool / package.name)
     for left in (new, old):
         shutil.rmtree(left, ignore_errors=True)
     _write_index(folder, new)

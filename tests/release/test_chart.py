@@ -197,6 +197,17 @@ def test_flags_and_the_hosts_name_reach_the_daemon_and_the_sender(chart: Path) -
     assert container(objects, "export")["args"][-1] == "--failed"
 
 
+def test_attributes_of_the_values_come_behind_the_nodes_name(chart: Path) -> None:
+    def attributes(*values: str) -> str:
+        sender = container(made(chart, "export.enabled=true", *values), "export")
+        (text,) = (e["value"] for e in sender["env"] if e["name"] == "OTEL_RESOURCE_ATTRIBUTES")
+        return str(text)
+
+    assert attributes() == "k8s.node.name=$(NODE_NAME)"
+    given = r'export.env.OTEL_RESOURCE_ATTRIBUTES=k8s.cluster.name=prod\,team="a: b"'
+    assert attributes(given) == 'k8s.node.name=$(NODE_NAME),k8s.cluster.name=prod,team="a: b"'
+
+
 def test_a_changed_option_restarts_the_pods(chart: Path) -> None:
     def sums(*values: str) -> list[str]:
         notes = one(made(chart, *values), "DaemonSet")["spec"]["template"]["metadata"]

@@ -250,6 +250,14 @@ def test_grafana_finds_its_data_source_and_every_dashboard() -> None:
     assert "prometheus" in SERVICES
 
 
+def test_the_data_source_takes_nothing_from_those_that_a_grafana_has() -> None:
+    """It does not start with two defaults, and turns a source of the same name or uid to ours."""
+    file = COMPOSE.parent / "grafana" / "provisioning" / "datasources" / "prometheus.yml"
+    (source,) = read(file)["datasources"]
+    assert source["isDefault"] is False
+    assert "pipelined" in source["name"] and "pipelined" in source["uid"]
+
+
 def test_grafana_opens_the_trace_of_an_exemplar_and_the_page_of_its_run() -> None:
     file = COMPOSE.parent / "grafana" / "provisioning" / "datasources" / "prometheus.yml"
     found = read(file)["datasources"][0]["jsonData"]["exemplarTraceIdDestinations"]

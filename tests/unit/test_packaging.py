@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import subprocess
 import sys
 import tomllib
@@ -151,7 +152,7 @@ def publish(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     for name, text in STAND_INS.items():
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
-    package.touch()
+    package.write_bytes(b"built once")
     script = [sys.executable, TOP / "deploy/release/apt_repository.py", tmp_path / "apt", package]
     path = f"{programs}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "SOURCE_DATE_EPOCH": "1795000000"}
@@ -196,6 +197,37 @@ def test_a_repository_that_is_signed_is_not_published_without_a_key(
     assert (done.returncode, done.stdout) == (1, "")
     assert f"{tmp_path / 'apt'} is signed: give --key" in done.stderr
     assert published(tmp_path / "apt") == before
+
+
+@pytest.mark.parametrize("key", ["ours", "lost"])
+def test_a_version_is_published_once(
+    publish: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, key: str
+) -> None:
+    """Hosts have the sums of the older index, until there is another one."""
+    assert publish("--key", "ours").returncode == 0
+    before = published(tmp_path / "apt")
+    (tmp_path / "pipelined_1_amd64.deb").write_bytes(b"built again")
+
+    done = publish("--key", key)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "give it a higher version" in done.stderr
+    assert published(tmp_path / "apt") == before
+
+
+def test_a_package_that_is_copied_in_part_is_not_published(
+    publish: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    (tmp_path / "pipelined_1_amd64.deb").write_bytes(bytes(1_000_000))
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, limit[1]))
+    try:
+        assert publish().returncode != 0
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert published(tmp_path / "apt") == {}
+
+    assert publish().returncode == 0
+    assert "pool/main/p/pipelined/pipelined_1_amd64.deb" in published(tmp_path / "apt")
 
 
 # What pip checks by hashes
@@ -335,10 +367,60 @@ def test_the_unit_of_the_sender_runs_a_command_that_there_is_and_keeps_its_place
 
 def test_no_maintainer_script_turns_the_sender_on() -> None:
     text = (DEBIAN / "postinst").read_text()
-    assert re.findall(r"deb-systemd-invoke (\S+) pipelined-export.service", text) == ["try-restart"]
     enabling = text.partition("enable pipelined-export.service")[0].rsplit("if ", 1)[1]
     assert "was-enabled pipelined-export.service" in enabling
     assert "if deb-systemd-helper debian-installed pipelined-export.service" in text
+
+
+@pytest.fixture
+def dpkg(tmp_path: Path) -> Callable[[str], list[str]]:
+    """Calls maintainer scripts on a host with systemd: "preinst install; postinst configure".
+
+    Returns what they have systemd do with units. The units of `tmp_path` / "enabled" are enabled.
+    """
+    programs, done = tmp_path / "bin", tmp_path / "done"
+    (tmp_path / "run/systemd/system").mkdir(parents=True)
+    programs.mkdir()
+    for name, text in {
+        "deb-systemd-invoke": f'echo "$@" >> {done}',
+        "systemctl": f'[ "$2" != is-enabled ] || grep --quiet "^$3$" {tmp_path}/enabled',
+        **dict.fromkeys(("deb-systemd-helper", "pipelined", "py3clean", "py3compile"), ":"),
+    }.items():
+        (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+        (programs / name).chmod(0o755)
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+
+    def call(calls: str) -> list[str]:
+        done.write_text("")
+        for script, *words in map(str.split, calls.split(";")):
+            text = (DEBIAN / script).read_text().replace("/run/", f"{tmp_path}/run/")
+            subprocess.run(["dash", "-c", text, script, *words], env=environment, check=True)
+        return done.read_text().splitlines()
+
+    return call
+
+
+REMOVED_AND_INSTALLED = "prerm remove; preinst install 1 2; postinst configure 1"
+UPGRADED = "prerm upgrade 2; preinst upgrade 1 2; postinst configure 1"
+
+
+@pytest.mark.parametrize(
+    ("calls", "enabled", "action"),
+    [
+        ("preinst install; postinst configure", False, "try-restart"),
+        (REMOVED_AND_INSTALLED, True, "restart"),
+        (REMOVED_AND_INSTALLED, False, "try-restart"),
+        (UPGRADED, True, "try-restart"),
+        (f"{REMOVED_AND_INSTALLED}; {UPGRADED}", True, "try-restart"),
+        ("prerm upgrade 2; postinst abort-upgrade 2", True, "try-restart"),
+        ("prerm remove; postinst abort-remove", True, "restart"),
+    ],
+)
+def test_the_sender_runs_again_if_it_ran_or_if_a_removal_stopped_it(
+    dpkg: Callable[[str], list[str]], tmp_path: Path, calls: str, enabled: bool, action: str
+) -> None:
+    (tmp_path / "enabled").write_text("pipelined-export.service\n" if enabled else "")
+    assert dpkg(calls)[-1] == f"{action} pipelined-export.service"
 
 
 def test_the_service_runs_the_program_with_the_configuration_of_the_package() -> None:
@@ -363,15 +445,36 @@ def test_the_ansible_role_checks_what_it_wrote_before_the_service_is_started_aga
     assert max(web, written) < at["ansible.builtin.command"] < started
 
 
+def test_the_ansible_role_restarts_what_has_changed_before_anything_else_can_fail() -> None:
+    """Ansible drops the handlers of a play that fails, and the next play finds nothing changed."""
+    tasks = yaml.safe_load((TOP / "deploy/ansible/roles/pipelined/tasks/main.yml").read_text())
+    (check,) = (n for n, task in enumerate(tasks) if "ansible.builtin.command" in task)
+    (sender,) = (n for n, task in enumerate(tasks) if "export.yml" in task.values())
+    flushed = [
+        n for n, task in enumerate(tasks) if task.get("ansible.builtin.meta") == "flush_handlers"
+    ]
+    assert flushed == [check + 1, sender + 1]
+
+
 def test_the_ansible_role_refuses_a_sender_that_has_no_password_for_the_port() -> None:
     role = TOP / "deploy/ansible/roles/pipelined"
     defaults = yaml.safe_load((role / "defaults/main.yml").read_text())
     tasks = yaml.safe_load((role / "tasks/main.yml").read_text())
     (task,) = (task for task in tasks if task["name"].startswith("Refuse a sender"))
-    (condition,) = task["ansible.builtin.assert"]["that"]
-    ansible = jinja2.Environment()
-    ansible.tests["search"] = lambda text, pattern: re.search(pattern, text) is not None
-    holds = ansible.compile_expression(condition)
+    ansible = jinja2.Environment(undefined=jinja2.ChainableUndefined)
+    ansible.filters["from_yaml"] = yaml.safe_load
+    found = {name: text.strip("{} ") for name, text in task["vars"].items()}
+
+    def holds(**values: object) -> bool:
+        for name, text in found.items():
+            values[name] = ansible.compile_expression(text)(**values)
+        judged, refused = (
+            [ansible.compile_expression(condition)(**values) for condition in conditions]
+            for conditions in (task["when"], task["ansible.builtin.assert"]["that"])
+        )
+        assert {type(value) for value in (*judged, *refused)} == {bool}  # Ansible insists on it
+        return not all(judged) or all(refused)
+
     install = (TOP / "docs/INSTALL.md").read_text().partition("### Ansible")[2]
     play, sender = re.findall(r"^```yaml\n(.*?)^```", install, re.M | re.S)
     given = {**defaults, **yaml.safe_load(play)[0]["roles"][0]["vars"]}
@@ -380,15 +483,25 @@ def test_the_ansible_role_refuses_a_sender_that_has_no_password_for_the_port() -
     assert holds(**given)
     assert holds(**{**given, **advised})
     endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector.example.org:4318"}
-    for environment, usable in (
-        (endpoint, False),
-        ({**endpoint, "OPTIONS": "--failed"}, False),
-        ({**endpoint, "OPTIONS": "--http.config.file /run/client.yml"}, True),
+    with_url = {**endpoint, "PIPELINED_URL": "https://host17:9905"}
+    with_file = {**endpoint, "OPTIONS": "--http.config.file /run/client.yml"}
+    password = 'basic_auth_users: {prometheus: "$2y$10$X0h"}'
+    tls = "tls_server_config: {cert_file: server.crt, key_file: server.key%s}"
+    certificates = tls % ", client_auth_type: RequireAndVerifyClientCert, client_ca_file: ca.crt"
+    elsewhere = {"web.config.file": "/etc/pipelined/own.yml"}
+    for web_config, options, usable in (
+        (password, {}, (False, False, True)),
+        (certificates, {}, (False, False, True)),
+        (tls % "", {}, (False, True, True)),
+        ("", elsewhere, (False, True, True)),
+        ("", {}, (True, True, True)),
+        ("# basic_auth_users", {}, (True, True, True)),
+        ("http_server_config: {headers: {X-Frame-Options: deny}}", {}, (True, True, True)),
     ):
-        assert holds(**{**given, "pipelined_export_environment": environment}) == usable
-    for web_config in ("", "http_server_config: {headers: {X-Frame-Options: deny}}"):
-        sent = {"pipelined_web_config": web_config, "pipelined_export_environment": endpoint}
-        assert holds(**{**given, **sent})
+        port = {"pipelined_web_config": web_config, "pipelined_options": options}
+        for environment, expected in zip((endpoint, with_url, with_file), usable, strict=True):
+            sent = {**given, **port, "pipelined_export_environment": environment}
+            assert holds(**sent) == expected, (web_config, options, environment)
 
 
 def test_an_address_filter_that_is_advised_lets_the_host_itself_in() -> None:
@@ -420,7 +533,7 @@ def test_a_history_on_a_disk_of_its_own_does_not_stop_the_purge(tmp_path: Path) 
         assert {f"/var/lib/private/{name}", f"/var/lib/{name}"} <= set(done.stdout.split())
 
 
-@pytest.mark.parametrize("script", ["postinst", "prerm", "postrm", "pipelined.rtupdate"])
+@pytest.mark.parametrize("script", ["preinst", "postinst", "prerm", "postrm", "pipelined.rtupdate"])
 def test_maintainer_scripts_stop_at_the_first_error_and_are_posix_shell(script: str) -> None:
     path = DEBIAN / script
 

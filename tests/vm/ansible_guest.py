@@ -15,6 +15,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,16 @@ def a_sender_that_has_no_password_for_the_port_is_refused() -> None:
     assert (CONFIG.read_text(), show("MainPID")) == before
 
 
+def answer_without_a_password() -> int:
+    """The status of the daemon's answer."""
+    try:
+        with urllib.request.urlopen(URL, timeout=300) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as refused:
+        refused.close()
+        return refused.code
+
+
 def sender_gets_answers() -> bool:
     """Whether the daemon answers the sender; not yet, if that does not listen itself."""
     try:
@@ -151,31 +162,47 @@ def sender_gets_answers() -> bool:
         return False
 
 
-def the_repository_upgrades_with_a_password_and_the_sender() -> None:
+def wait_until(look: Callable[[], bool], otherwise: str) -> None:
+    end = time.monotonic() + 300
+    while not look():
+        assert time.monotonic() < end, otherwise
+        time.sleep(1)
+
+
+def a_play_that_fails_at_the_sender_has_restarted_the_service() -> None:
+    before = show("MainPID")
+    assert answer_without_a_password() == 200
+    DROP_IN.parent.mkdir()
+    DROP_IN.write_text(f"[Service]\nLoadCredential=daemon.yml:{CLIENT}\n")  # which is not there
+    done = played({**DEB, **PRIVATE})
+    assert done.returncode != 0
+    said = done.stdout + done.stderr
+    assert "Unable to start service pipelined-export" in said, said
+    assert show("MainPID") not in (before, "0")
+    assert answer_without_a_password() == 401
+
     CLIENT.write_text("basic_auth: {username: alice, password: secret}\n")
     CLIENT.chmod(0o600)
-    DROP_IN.parent.mkdir()
-    DROP_IN.write_text(f"[Service]\nLoadCredential=daemon.yml:{CLIENT}\n")
+    # after five starts within five minutes there would be no other one, of neither
+    for unit in ("pipelined", "pipelined-export"):
+        subprocess.run(["systemctl", "reset-failed", unit], check=True)
+    changes({**DEB, **PRIVATE})
+    assert answer_without_a_password() == 401
+    wait_until(lambda: show("ActiveState", "pipelined-export") == "active", "no sender runs")
+
+
+def the_repository_upgrades_with_a_password_and_the_sender() -> None:
     before, installed = show("MainPID"), version()
     assert changes({**REPOSITORY, **PRIVATE}) > 0
     assert version() == f"{installed}.newer"
     assert show("MainPID") not in (before, "0")
     assert mode(WEB_CONFIG) == mode(WEB_CONFIG.with_name("note")) == (0o640, "pipelined-web")
-    try:
-        urllib.request.urlopen(URL, timeout=300)
-    except urllib.error.HTTPError as refused:
-        assert refused.code == 401
-        refused.close()
-    else:
-        raise AssertionError("the port asks for no password")
+    assert answer_without_a_password() == 401
     assert mode(SENDER_OPTIONS) == (0o600, "root")
     assert show("ActiveState", "pipelined-export") == "active"
     environ = Path(f"/proc/{show('MainPID', 'pipelined-export')}/environ").read_bytes()
     assert b'OTEL_RESOURCE_ATTRIBUTES=a="b c"\0' in environ
-    end = time.monotonic() + 300
-    while not sender_gets_answers():
-        assert time.monotonic() < end, "the daemon does not answer the sender"
-        time.sleep(1)
+    wait_until(sender_gets_answers, "the daemon does not answer the sender")
 
 
 def a_web_config_that_the_daemon_refuses_fails_the_play_and_the_daemon_goes_on() -> None:
@@ -210,6 +237,7 @@ CLAIMS = (
     a_second_run_changes_nothing,
     an_option_that_the_daemon_refuses_stays_out_of_the_file,
     a_sender_that_has_no_password_for_the_port_is_refused,
+    a_play_that_fails_at_the_sender_has_restarted_the_service,
     the_repository_upgrades_with_a_password_and_the_sender,
     a_web_config_that_the_daemon_refuses_fails_the_play_and_the_daemon_goes_on,
     in_check_mode_it_then_finds_nothing_to_do,
