@@ -237,11 +237,25 @@ def test_an_account_is_as_full_as_its_values_that_are_not_0() -> None:
 
 def test_of_runs_that_are_counted_out_of_order_the_last_is_the_one_that_ended_last() -> None:
     sums = Sums()
-    for end in (3.0, 5.0, 4.0):
-        sums.ended("failed", "exit", 1.0, end, EndedRun(f"run-{end}", "4bf9" * 8, 1.0, end))
+    for wall, end in ((1.0, 3.0), (2.0, 5.0), (3.0, 4.0)):
+        sums.ended("failed", "exit", wall, end, EndedRun(f"run-{end}", "4bf9" * 8, wall, end))
+        sums.ended("succeeded", None, wall, end - 0.5)
+    assert (sums.last_run_end, sums.last_run_seconds) == (5.0, 2.0)
+    assert (sums.last_complete_end, sums.last_failed_end) == (4.5, {"exit": 5.0})
     assert sums.traced is not None
     assert sums.traced.run_id == "run-5.0"
     assert sums.failed_traced == {"exit": sums.traced}
+
+
+def test_after_the_clock_was_set_back_the_last_run_is_the_one_that_is_counted_last() -> None:
+    sums = Sums()
+    for end in (7200.0, 3600.0):
+        sums.ended("failed", "exit", 1.0, end, EndedRun(f"run-{end}", "4bf9" * 8, 1.0, end))
+        sums.ended("succeeded", None, 2.0, end)
+    assert (sums.last_run_end, sums.last_complete_end) == (3600.0, 3600.0)
+    assert sums.last_failed_end == {"exit": 3600.0}
+    assert sums.failed_traced["exit"] == sums.traced
+    assert sums.traced is not None and sums.traced.run_id == "run-3600.0"
 
 
 def test_the_last_runs_of_what_is_folded_are_forgotten() -> None:

@@ -32,6 +32,10 @@ __all__ = [
 
 OTHER_PLACE: Place = (0, OTHER)
 
+#: Runs are counted nearly in the order of their ends: one to which more stages could have joined up
+#: to a second later (seconds). An end before that is by a clock that was set back since.
+_NEARLY = 2.0
+
 #: What a `Flow` counts.
 _FLOWS = 4
 _COUNTED = len(STATES) + len(COUNTERS)
@@ -132,17 +136,19 @@ class Sums:
         `traced` is that run, if a store has its trace.
         """
         self.runs += 1
-        if traced is not None:
-            self.traced = _later(self.traced, traced)
-            if failure is not None:
-                self.failed_traced[failure] = _later(self.failed_traced.get(failure), traced)
-        self.last_run_seconds, self.last_run_end = wall, end
+        if not _is_later(self.last_run_end, end):
+            self.last_run_seconds, self.last_run_end = wall, end
+        if traced is not None and not _is_later(self.traced and self.traced.end, end):
+            self.traced = traced
         if failure is not None:
             self.failed[failure] += 1
-            self.last_failed_end[failure] = end
+            if not _is_later(self.last_failed_end.get(failure), end):
+                self.last_failed_end[failure] = end
+                if traced is not None:
+                    self.failed_traced[failure] = traced
         elif result == "interrupted":
             self.interrupted += 1
-        else:
+        elif not _is_later(self.last_complete_end, end):
             self.last_complete_end = end
 
     def fold(self, other: Sums) -> None:
@@ -175,9 +181,9 @@ class Sums:
         return levels + stages + whole, self.last_usual_ratio is None
 
 
-def _later(one: EndedRun | None, other: EndedRun) -> EndedRun:
-    """The one that ended later: runs are counted in nearly the order of their ends."""
-    return one if one is not None and one.end >= other.end else other
+def _is_later(counted: float | None, end: float) -> bool:
+    """Whether a run that is counted already ended later (both Unix times)."""
+    return counted is not None and end < counted <= end + _NEARLY
 
 
 @dataclass(slots=True)
