@@ -147,6 +147,55 @@ def test_a_wrong_address_in_the_environment_is_named_as_such(
     assert "PIPELINED_URL must be like http://127.0.0.1:9905" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("from_environment", [False, True])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://alice:hunter2@db1:9905",
+        "alice:hunter2@db1:9905",
+        "https://hunter2@db1",
+        "ftp://alice:hunter2@db1/x",
+        "http://alice:hunter2/[?@db1:9905",
+    ],
+)
+def test_an_address_with_a_password_is_refused_and_not_shown(
+    program: Program,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    address: str,
+    from_environment: bool,
+) -> None:
+    name, words = "--url", ["--url", address]
+    if from_environment:
+        name, words = "PIPELINED_URL", []
+        monkeypatch.setenv(name, address)
+    assert program("runs", "--follow", *words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"pipelined: {name} must have no user or password: ")
+    assert error.count("\n") == 1 and "hunter2" not in error
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "true"],
+        ["compare", "true", "false"],
+        ["improve", "last"],
+        ["runs"],
+        ["show", "last"],
+        ["pipelines"],
+        ["top"],
+        ["export"],
+    ],
+    ids=" ".join,
+)
+def test_every_command_refuses_an_address_with_a_password(
+    program: Program, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    assert program(words[0], "--url", "http://alice:hunter2@db1:9905", *words[1:]) == 2
+    assert "hunter2" not in capsys.readouterr().err
+
+
 def test_without_a_command_the_help_goes_to_stderr(
     program: Program, capsys: pytest.CaptureFixture[str]
 ) -> None:
