@@ -3,9 +3,18 @@
 
 from __future__ import annotations
 
-import pytest
+import subprocess
 
-from pipelined.analysis.by_line import only_selects, passes_on_the_begin, takes_each_line
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelined.analysis.by_line import (
+    begins_in_order,
+    one_line_of_each,
+    only_selects,
+    takes_each_line,
+)
 from pipelined.analysis.shell_text import Command, parse
 
 
@@ -104,8 +113,65 @@ def test_what_passes_on_whole_lines() -> None:
     assert [text for text in (*whole, *changed) if only_selects(command(text))] == list(whole)
 
 
-def test_what_passes_on_the_begin_of_lines() -> None:
-    begin = ("awk '{ print $1 }'", "cut -d ' ' -f 1", "cut -c1-9", "cut -f 1-3 -d ,")
-    other = ("awk '{ print $3 }'", "awk '{ print $1, $3 }'", "cut -f 2", "cut -f 1,3", "grep x")
-    other += ("cut --complement -f 1", "cut --comp -c1-9")
-    assert [text for text in (*begin, *other) if passes_on_the_begin(command(text))] == list(begin)
+@pytest.mark.parametrize(
+    ("text", "conditions"),
+    [
+        ("awk '{ print $1 }'", ("no line begins with a blank",)),
+        ("cut -f 1", ()),
+        ("cut -s -f1-3", ()),
+        ("cut -c1-9", ()),
+        ("cut -b -9 -", ()),
+        ("cut -d ' ' -f 1", ("no line has a tab",)),
+        ("cut -f1 -d' '", ("no line has a tab",)),
+        # a-1 comes before a:1, and a-1 behind a
+        ("cut -f 1-3 -d ,", None),
+        ("cut -d: -f1", None),
+        ("awk -F: '{ print $1 }'", None),
+        ("awk '{ print $1 }' FS=:", None),
+        ("awk '{ print $3 }'", None),
+        ("awk '{ print $1, $3 }'", None),
+        ("cut -f 2", None),
+        ("cut -f 1,3", None),
+        ("cut -f 1-2 --output-delimiter=-", None),
+        ("cut --complement -f 1", None),
+        ("cut --comp -c1-9", None),
+        ("cut -f 1 g", None),
+        ("grep x", None),
+    ],
+)
+def test_when_the_begin_of_each_line_is_in_the_order_of_the_lines(
+    text: str, conditions: tuple[str, ...] | None
+) -> None:
+    assert begins_in_order(command(text)) == conditions
+
+
+def test_what_makes_one_line_of_each() -> None:
+    one = ("grep x", "cut -f 2", "tr a b", "sed s/a/b/", "awk '$3 > 1'", "awk '{ print $1 }'")
+    more = ("grep -o x", r"sed 's/,/\n/'", "awk '{ print $1; print $2 }'")
+    assert [text for text in (*one, *more) if one_line_of_each(command(text))] == list(one)
+
+
+_FIELD = st.sampled_from(["a", "b", "ab", "A", "a-1", "B:2", "é", ""])
+
+
+@pytest.mark.parametrize(
+    "text", ["awk '{ print $1 }'", "cut -f 1-2", "cut -d ' ' -f 1", "cut -c-3"]
+)
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.lists(_FIELD, min_size=1, max_size=3), min_size=1, max_size=8))
+def test_lines_that_sort_has_ordered_by_bytes_stay_in_order(
+    text: str, fields: list[list[str]]
+) -> None:
+    mark = "\t" if "-f 1-2" in text else " "
+    lines = [mark.join(of_line) for of_line in fields]
+    if "awk" in text:
+        lines = [line.lstrip() for line in lines]
+    data = "".join(f"{line}\n" for line in lines).encode()
+    one, other = (
+        subprocess.run(
+            ["sh", "-c", way], input=data, env={"LC_ALL": "C", "PATH": "/usr/bin:/bin"},
+            stdout=subprocess.PIPE, check=True,
+        ).stdout
+        for way in (f"sort | {text}", f"{text} | sort")
+    )  # fmt: skip
+    assert one == other

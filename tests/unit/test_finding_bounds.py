@@ -298,6 +298,14 @@ def test_two_cpus_are_enough_for_writer_and_reader_at_a_time() -> None:
     assert found_by("large-writes", in_turn(), TWO)
 
 
+@pytest.mark.parametrize(("file", "tried"), [("f", "dd if=f bs=32k | tr a b"), ("/dev/nst0", "")])
+def test_a_tape_is_not_read_in_smaller_blocks(file: str, tried: str) -> None:
+    script = Script(f"dd if={file} bs=1M | tr a b")
+    (found,) = RULES_BY_ID["large-writes"](Case.of(in_turn(), HOST, script))
+    assert found.command.partition("tr a b' ")[2].strip("'") == tried
+    assert "(bs=32k; " in found.advice and "; of a tape only obs=" in found.advice
+
+
 def test_a_gain_is_worth_it_from_5_percent_and_10_ms_on() -> None:
     long = Case.of(run_of([make_stage(1, "awk")], 10.0), HOST)
     assert (long.worth(0.5), long.worth(0.49)) == (True, False)
@@ -437,9 +445,12 @@ def test_the_figures_of_stages_to_join() -> None:
     assert figures(found) == {"on CPU": 3.0, "waiting for a free CPU": 13.0, "CPUs": 2}
     assert "could use 3.1 CPUs where there are 2" in found.sentence
     assert "one sed for all" in found.advice
-    assert "if none has -n or counts lines" in found.advice
+    assert "if each script is s/x/y/ without newlines, or /x/d" in found.advice
     (grep,) = found_by("join-stages", chained("grep", "awk"), TWO)
-    assert "awk '/PATTERN/ { … }', without grep" in grep.advice
+    assert grep.advice == (
+        "Try: awk '/PATTERN/ { … }', without grep, if grep has one input and no options, PATTERN "
+        "is letters and digits, and awk has neither NR nor getline."
+    )
     assert found_by("join-stages", chained("sed", "sed", cpu=4.5), Host(1, None)), "all of the run"
     assert not found_by("join-stages", chained("sed", "sed", cpu=5.5), Host(1, None))
 
@@ -447,6 +458,7 @@ def test_the_figures_of_stages_to_join() -> None:
 def test_the_figures_of_lines_that_grep_could_count() -> None:
     (found,) = found_by("grep-count", counting())
     assert figures(found) == {"wc on CPU": 2.0, "grep in the kernel": 1.0}
+    assert "and grep prints whole matching lines of one input, no others." in found.advice
 
 
 def test_the_figures_of_a_sort() -> None:

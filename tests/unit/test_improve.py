@@ -55,7 +55,7 @@ def trial(wall: float) -> Trial:
 
 
 def tried(outcome: str = "won", detail: str = "", command: str = "sort -u f") -> Tried:
-    measured = outcome not in ("output", "failed")
+    measured = outcome not in ("output", "failed", "status")
     return Tried(
         command=command,
         instead_of="sort f | uniq",
@@ -120,6 +120,35 @@ def test_what_must_not_or_cannot_be_run_again_is_not_run(
     out, err = capfd.readouterr()
     assert reason in err
     assert (out, err.count("\n"), observer.calls) == ("", 1, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("cat fifo | grep x | sort", "fifo is a FIFO"),
+        ("paste f *o | sort", "*o names a FIFO"),
+        ("sort < fifo | uniq", "fifo is a FIFO"),
+        ("cat /dev/stdin | sort", "/dev/stdin is an open descriptor"),
+        ("dd if=/dev/full bs=1M | zstd -dc", "/dev/full is a device"),
+        ("sort /proc/net/dev | uniq", "/proc/net/dev is what the kernel has at the moment"),
+    ],
+)
+def test_what_would_not_be_there_again_is_not_read_with_yes_either(
+    program: Program,
+    observer: FakeObserver,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    text: str,
+    reason: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("fifo")
+    assert program("--yes", text) == 1
+    out, err = capfd.readouterr()
+    refused = f"nothing was run: {reason}, which is not read again and again; "
+    assert err == f"pipelined: {refused}let it read a file in its place\n"
+    assert (out, observer.calls) == ("", [])
 
 
 def test_what_is_known_to_change_something_is_not_run_with_yes_either(
@@ -465,6 +494,18 @@ def test_what_did_not_win_is_listed_with_the_reason() -> None:
     assert "- it failed. sort -u in place" in text
 
 
+def test_what_was_not_tried_for_its_exit_status_is_listed_with_the_reason() -> None:
+    kept = tried("status", "it changes if grep finds nothing", "grep x f | sort")
+    text = shown(improvement(kept, ended="nothing-to-try"))
+    assert "Nothing was tried: all that the findings advise may change the exit status." in text
+    listed = "- it changes if grep finds nothing. sort -u in place of both. [barrier]"
+    head = "  Not tried, as the script goes by the exit status:"
+    assert f"{head}\n  {listed}\n      grep x f | sort\n" in text
+    assert "Tried as well" not in text
+    beside = shown(improvement(kept, tried()))
+    assert "There is a faster way" in beside and listed in beside
+
+
 @pytest.mark.parametrize("ended", ["budget", "interrupted"])
 def test_what_ended_too_early_is_not_said_to_be_no_faster(ended: str) -> None:
     text = shown(improvement(tried("undecided"), ended=ended))
@@ -528,6 +569,41 @@ def test_a_script_that_sets_a_locale_does_not_sort_by_ours(
     monkeypatch.setattr(command, "script_of", lambda text: Script(text, locale="as_we_do"))
     assert program("--yes", "--budget", "10s", f"bash {script}") == 1
     assert tried == [locale]
+
+
+@pytest.mark.parametrize(
+    ("script", "shell", "when"),
+    [
+        ("set -e\nsort /dev/null | cat\nls\n", "bash", "grep finds nothing"),
+        ("set -eo pipefail\nsort /dev/null | cat\nls\n", "bash", ""),
+        ("sort /dev/null | cat\nls\n", "bash -e", "grep finds nothing"),
+        ("sort /dev/null | cat\nls\n", "bash", None),
+    ],
+)
+def test_a_script_that_goes_by_exit_statuses_gets_no_other_ones(
+    program: Program,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    script: str,
+    shell: str,
+    when: str | None,
+) -> None:
+    file = tmp_path / "job.sh"
+    file.write_text(script)
+    found: list[str | None] = []
+
+    def first_place(_file: object, text: str, _seen: object, improve: Any, _budget: object) -> None:
+        improve(places(text)[0], 1.0)
+        raise UserError("enough")
+
+    def searched(*given: Any) -> None:
+        judge = given[-1]
+        found.append(judge and judge("sort f | grep x", "grep x f | sort"))
+
+    monkeypatch.setattr(improving, "improve_parts", first_place)
+    monkeypatch.setattr(improving, "_searched", searched)
+    assert program("--yes", f"{shell} {file}") == 1
+    assert found == [when]
 
 
 def test_a_script_is_read_as_it_is(

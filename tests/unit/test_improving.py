@@ -244,6 +244,24 @@ def test_what_would_change_something_is_not_tried() -> None:
     assert not may_be_tried(Way("cat f | tee g"))
 
 
+def test_what_may_end_with_another_exit_status_is_named_once_and_not_tried() -> None:
+    swapped, shorter = "grep a f | cat | sort", "cat f | grep a"
+    host = Host({ORIGINAL: 1.0, FASTER: 0.5})
+    found = improve(
+        ORIGINAL,
+        execute=host,
+        findings_of=lambda text, run: [advised(FASTER), advised(swapped), advised(shorter)],
+        another_status=lambda old, new: "" if new == FASTER else "grep finds nothing",
+        budget=1e6,
+        clock=host.clock,
+    )
+    assert (found.command, set(host.ran)) == (FASTER, {ORIGINAL, FASTER})
+    (kept,) = found.kept_back
+    assert (kept.command, kept.instead_of) == (swapped, ORIGINAL)
+    assert (kept.outcome, kept.detail) == ("status", "it changes if grep finds nothing")
+    assert (kept.rounds, kept.ratio, found.lost) == (0, None, ())
+
+
 def test_no_round_begins_after_the_budget() -> None:
     host = Host({ORIGINAL: 1.0, FASTER: 0.5})
     found = improved(host, {ORIGINAL: [advised(FASTER)]}, budget=4.0)

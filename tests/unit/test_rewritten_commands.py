@@ -57,7 +57,7 @@ def unflushed(text: str) -> str | None:
 
 
 def spread(text: str) -> str | None:
-    return text_of(at_once(command(text), 2, 15_000, 49_000))
+    return text_of(at_once(command(text), 2, 15_000, 49_000, 1_000))
 
 
 def parts(text: str) -> str | None:
@@ -73,6 +73,8 @@ COSTLY = r"'s/\(a\)b/\1/'"
     ("rewrite", "old", "new"),
     [
         (blocks, "dd if=f bs=1M", "dd if=f bs=32k"),
+        (blocks, "dd if=/dev/zero bs=1M", "dd if=/dev/zero bs=32k"),
+        (blocks, "dd if=/dev/shm/f bs=1M", "dd if=/dev/shm/f bs=32k"),
         (blocks, "dd bs=1M conv=ucase status=none", "dd bs=32k conv=ucase status=none"),
         (blocks, "dd ibs=4k obs=16M", "dd ibs=4k obs=32k"),
         (blocks, "dd ibs=64KiB obs=1MB iflag=fullblock", "dd ibs=32k obs=32k iflag=fullblock"),
@@ -107,6 +109,8 @@ def test_what_a_command_becomes(rewrite: Rewriting, old: str, new: str | None) -
     [
         (blocks, "dd if=f"),
         (blocks, "dd if=f bs=4k"),
+        (blocks, "dd if=/dev/nst0 bs=1M"),
+        (blocks, "dd < /dev/nst0 bs=1M"),
         (blocks, "dd if=f bs=1M count=3"),
         (blocks, "dd if=f bs=1M skip=1"),
         (blocks, "dd bs=1M seek=1"),
@@ -177,10 +181,17 @@ def test_what_may_do_something_else_is_left_alone(rewrite: Rewriting, old: str) 
 
 
 def test_there_is_nothing_to_spread_without_a_second_cpu_or_a_second_file() -> None:
-    assert at_once(command("xargs md5sum"), 1, 15_000, 49_000) is None
-    assert at_once(command("xargs md5sum"), 2, 15, 60) is None
-    assert at_once(command("xargs md5sum"), 2, 200_000_000, 49_000) is None
+    assert at_once(command("xargs md5sum"), 1, 15_000, 49_000, 1_000) is None
+    assert at_once(command("xargs md5sum"), 2, 15, 60, 1) is None
+    assert at_once(command("xargs md5sum"), 2, 200_000_000, 49_000, 1_000) is None
     assert in_parts(command("sed s/a/b/"), (), 1, 64 << 20) is None
+
+
+def test_sums_of_several_at_a_time_are_whole_lines_only_if_each_was_written_by_itself() -> None:
+    """A busybox writes pieces of 4 KiB, which end anywhere."""
+    for writes, spread in ((1_000, True), (999, False), (12, False)):
+        new = at_once(command("xargs -0 md5sum"), 2, 15_000, 49_000, writes)
+        assert (new is not None) == spread
 
 
 def test_the_file_that_dd_reads_is_its_last_one() -> None:
@@ -326,7 +337,7 @@ def test_awk_prints_the_same_without_its_flushes(
 
 def test_sums_of_several_processes_at_a_time_are_the_same_lines() -> None:
     files = "printf '%s\\n' f f f f f | xargs"
-    new = at_once(command("xargs md5sum"), 2, 10, 10 + 5 * 34)
+    new = at_once(command("xargs md5sum"), 2, 10, 10 + 5 * 34, 5)
     assert new is not None and new.text == "xargs -n 2 -P 2 md5sum"
     one, other = (printed(f"{files} | {way} | sort", b"x") for way in ("xargs md5sum", new.text))
     assert one == other and one[1].count(b"\n") == 5

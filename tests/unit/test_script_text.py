@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +21,8 @@ from pipelined.analysis.script_text import (
     Replaced,
     ScriptFile,
     by_cost,
-    ends_on_failure,
     fails_as_any_stage,
+    goes_by_status,
     locale_of,
     places,
     replaced,
@@ -292,17 +293,31 @@ def test_lines_that_cannot_be_distinguished_share_their_runs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "ends", "fails"),
+    ("script", "goes", "fails"),
     [
-        ("#!/bin/bash\nset -euo pipefail\n", True, True),
-        ("#!/bin/bash -e\n", True, False),
-        ("#!/bin/bash\nset -o pipefail; sort f\n", False, True),
-        ("set -o errexit # -o pipefail\n", True, False),
-        ("echo set -e; sort -e pipefail\n", False, False),
+        ("#!/bin/bash\nset -euo pipefail\n{}\nls\n", True, True),
+        ("#!/bin/bash -e\n{}\nls\n", True, False),
+        ("#!/bin/bash\nset -o pipefail; sort f\n{}\nls\n", False, True),
+        ("set -o errexit # -o pipefail\n{}\nls\n", True, False),
+        ("echo set -e; sort -e pipefail\n{}\nls\n", False, False),
+        ("set -u; a -e\n{}\nls\n", False, False),
+        ("{}\n[ $? = 0 ] || exit 3\nls\n", True, False),
+        ("{}\necho ${{PIPESTATUS[0]}}\nls\n", True, False),
+        ("trap 'exit 3' ERR\n{}\nls\n", True, False),
+        ("{} > out  # the last one\n\n", True, False),
+        ("{}\nls\n" + 40 * "#", False, False),
+        ("for i in 1 2; do\n  {}\ndone\n", True, False),
+        ("f() {{\n  {}\n}}\nf || exit 3\nls\n", True, False),
+        ("if a; then\n  {}\nfi\nls\n", False, False),
     ],
 )
-def test_what_a_script_sets_decides_what_a_failure_is(script: str, ends: bool, fails: bool) -> None:
-    assert (ends_on_failure(script), fails_as_any_stage(script)) == (ends, fails)
+def test_what_a_script_sets_and_asks_decides_what_a_failure_is(
+    script: str, goes: bool, fails: bool
+) -> None:
+    text = script.format("sort f | grep x")
+    (place,) = places(text)
+    assert (goes_by_status(text, place), fails_as_any_stage(text)) == (goes, fails)
+    assert goes_by_status(text, place, "bash -e a.sh")
 
 
 RELATIVE = "sort f | uniq\n"
@@ -339,6 +354,18 @@ def test_only_what_has_its_input_still_is_run_by_itself(script: str, reason: str
     (place,) = places(script)
     found = why_not_replayed(script, place, lambda name: name in ("f", "/f"), "/here".__eq__)
     assert found == reason
+
+
+def test_what_a_script_leaves_as_a_fifo_is_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("p")
+    script = "mkfifo p\nzcat f.gz > p &\nsort p | uniq -c > out\n"
+    runs = profiled(run("1", 4.0, "sort", "uniq"))
+    found = improve_parts("a.sh", script, runs, lambda place, _: improvement(place), 60.0)
+    (other,) = found.not_tried
+    assert other.reason == "p is a FIFO, which is not read again and again"
 
 
 # -- improving them

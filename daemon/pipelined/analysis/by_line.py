@@ -9,7 +9,7 @@ what is not certain to treat each line by itself is said not to.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pipelined.analysis.awk_text import WORDS, only_prints, program_of, tokens
 from pipelined.analysis.shell_text import Command
@@ -17,10 +17,11 @@ from pipelined.analysis.shell_words import Word
 from pipelined.command_names import AWKS, GREPS
 
 __all__ = [
+    "begins_in_order",
     "ends_its_lines",
     "is_within_line",
+    "one_line_of_each",
     "only_selects",
-    "passes_on_the_begin",
     "sed_scripts",
     "takes_each_line",
 ]
@@ -106,8 +107,11 @@ _AWK_LINE_FORMAT = re.compile(r'(\( )?"(?:[^"\\]|\\.)*\\n"( ,.*| [;}].*| \)( [;}
 _AWK_PRINT = re.compile(r"\{\s*print(\s+\$0)?\s*;?\s*\}")
 #: An awk program whose lines are the begin of what it reads.
 _AWK_FIRST_FIELD = re.compile(r"\s*\{\s*print\s*\$1\s*;?\s*\}\s*")
-#: The same of cut.
-_CUT_FIRST = re.compile(r"-[fbc]1(-\d+)?")
+#: What a cut passes on that passes on the begin of each line.
+_CUT_FIRST = re.compile(r"1|1?-\d+")
+#: By their separator, on what condition the first fields are in the order of the lines: none has a
+#: byte that comes before it in ASCII, but for control characters.
+_CUT_CONDITIONS: Mapping[str, tuple[str, ...]] = {"\t": (), " ": ("no line has a tab",)}
 
 
 def takes_each_line(command: Command) -> bool | None:
@@ -172,15 +176,48 @@ def only_selects(command: Command) -> bool:
     )
 
 
-def passes_on_the_begin(command: Command) -> bool:
-    """Whether of each line it passes on the begin: what was sorted by lines still is."""
+def one_line_of_each(command: Command) -> bool:
+    """Whether it makes at most one line of each that it reads, if it takes each by itself."""
+    if command.program in ("cut", "tr") or only_selects(command):
+        return True
+    if command.program == "sed":
+        return all(is_within_line(word.value) for word in sed_scripts(command.arguments))
+    return begins_in_order(command) is not None
+
+
+def begins_in_order(command: Command) -> tuple[str, ...] | None:
+    """On what conditions it passes on lines that are in the order of their bytes in that order, as
+    it passes on the begin of each; None if it may pass on something else.
+
+    >>> from pipelined.analysis.shell_text import parse
+    >>> [
+    ...     begins_in_order(command)
+    ...     for command in parse("awk '{ print $1 }' | cut -f 1,2 | cut -c -9").commands
+    ... ]
+    [('no line begins with a blank',), None, ()]
+    """
+    values = [word.value for word in command.arguments]
     if command.program in AWKS:
-        program = program_of(command)
-        return program is not None and bool(_AWK_FIRST_FIELD.fullmatch(program.value))
-    text = " ".join(word.value for word in command.arguments)
-    text = re.sub(r"(^| )(-[fbc]) ", r"\1\2", text)
-    chosen = command.program == "cut" and any(map(_CUT_FIRST.fullmatch, text.split()))
-    return chosen and not any(word.value.startswith("--co") for word in command.arguments)
+        first = len(values) == 1 and _AWK_FIRST_FIELD.fullmatch(values[0])
+        return ("no line begins with a blank",) if first else None
+    return _cut_in_order(values) if command.program == "cut" else None
+
+
+def _cut_in_order(values: Sequence[str]) -> tuple[str, ...] | None:
+    """`begins_in_order` of a cut with these arguments."""
+    separator, chosen = "\t", ""
+    words = iter(values)
+    for value in words:
+        option, given = value[:2], value[2:]
+        if option in ("-b", "-c", "-d", "-f"):
+            given = given or next(words, "")
+        if option == "-d":
+            separator = given
+        elif option in ("-b", "-c", "-f") and _CUT_FIRST.fullmatch(given):
+            chosen = option
+        elif value not in ("-", "-s"):
+            return None
+    return _CUT_CONDITIONS.get(separator) if chosen == "-f" else () if chosen else None
 
 
 def sed_scripts(arguments: Sequence[Word]) -> list[Word]:

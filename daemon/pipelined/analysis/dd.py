@@ -9,10 +9,22 @@ from collections.abc import Mapping
 from pipelined.analysis.shell_text import Command, plain
 from pipelined.analysis.shell_words import Word
 
-__all__ = ["IN_BLOCKS", "copies_alike", "input_file", "with_blocks", "with_larger_blocks"]
+__all__ = [
+    "IN_BLOCKS",
+    "IN_SMALLER_BLOCKS",
+    "copies_alike",
+    "input_file",
+    "is_device",
+    "with_blocks",
+    "with_larger_blocks",
+]
 
 #: What other blocks change as well, for a sentence that ends with ``bs=64k``.
 IN_BLOCKS = "; count=, skip= and seek= are in blocks"
+#: The same of smaller ones: a tape gives no part of its block.
+IN_SMALLER_BLOCKS = f"{IN_BLOCKS}; of a tape only obs=, with the old size as ibs="
+#: Of what is below /dev these two give the same to whoever reads, and /dev/shm has files.
+_DEVICE = re.compile(r"/dev/(?!(null|zero)$|shm/)")
 #: Operands of which what is copied does not depend. With ``count``, ``skip`` and ``seek`` blocks
 #: are counted, and with ``cbs`` and ``of`` or flags more is done than copying to a pipe.
 _OPERANDS = frozenset({"bs", "conv", "ibs", "if", "iflag", "obs", "status"})
@@ -83,7 +95,7 @@ def copies_alike(command: Command) -> bool:
             return False
         if name == "iflag" and value != "fullblock":
             return False
-    return True
+    return not any(is_device(word.value) for word in (*input_file(command), command.source) if word)
 
 
 def input_file(command: Command) -> tuple[Word, ...]:
@@ -95,6 +107,12 @@ def input_file(command: Command) -> tuple[Word, ...]:
     """
     named = [word for word in command.arguments if word.text.startswith("if=")]
     return tuple(Word(word.text[3:], word.value[3:], word.literal) for word in named[-1:])
+
+
+def is_device(name: str) -> bool:
+    """Whether a file of this name is a device: what it gives may depend on how much is asked for,
+    and on what was read before."""
+    return _DEVICE.match(name) is not None
 
 
 def _bytes(value: str) -> int:

@@ -15,7 +15,7 @@ from pipelined.analysis.comparison import OUTPUTS, Comparison, compare_trials
 from pipelined.analysis.comparison_reasons import Trial
 from pipelined.analysis.comparison_rows import Figure
 from pipelined.analysis.finding import Finding, Rewrite
-from pipelined.analysis.shell_text import Command, Pipeline, parse
+from pipelined.analysis.shell_text import Command, Pipeline, in_common, parse
 from pipelined.analysis.side_effects import unsafe
 from pipelined.command_names import BARRIERS
 from pipelined.runs import Run
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 #: What can come of a way.
-OUTCOMES = ("won", "faster", "not-faster", "undecided", "output", "failed")
+OUTCOMES = ("won", "faster", "not-faster", "undecided", "output", "failed", "status")
 #: Why nothing more is tried.
 ENDINGS = ("nothing-to-try", "nothing-left", "budget", "interrupted")
 
@@ -64,12 +64,12 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A pipeline that was tried in place of another one."""
+    """A pipeline that was to be tried in place of another one."""
 
     command: str
-    """As it was run."""
+    """For a shell."""
     instead_of: str
-    """The command that it was measured against."""
+    """The command in whose place."""
     finding: str
     """Id of the finding that advised it; of several, with commas."""
     advice: str
@@ -77,9 +77,10 @@ class Tried:
     outcome: Annotated[str, OneOf(OUTCOMES)]
     """`won`: it is part of the command to use; `faster`, but another one was still faster;
     `not-faster`; `undecided`: the rounds were too few, or did not agree; `output`: it printed
-    something else; `failed`."""
+    something else; `failed`; `status`: it was not run, as the script goes by the exit status,
+    which may be another one."""
     detail: str
-    """What it printed, or how it failed; else empty."""
+    """What it printed, how it failed, or when its exit status changes; else empty."""
     rounds: Count
     """In which both were measured."""
     ratio: Figure | None
@@ -136,8 +137,13 @@ class Improvement:
 
     @property
     def lost(self) -> tuple[Tried, ...]:
-        """What did not."""
-        return tuple(tried for tried in self.tried if tried.outcome != "won")
+        """What was run and did not."""
+        return tuple(tried for tried in self.tried if tried.outcome not in ("won", "status"))
+
+    @property
+    def kept_back(self) -> tuple[Tried, ...]:
+        """What was not run for its exit status."""
+        return tuple(tried for tried in self.tried if tried.outcome == "status")
 
     @property
     def interrupted(self) -> bool:
@@ -295,10 +301,9 @@ def _change(way: Way) -> tuple[list[str], int, int, tuple[Command, ...]] | None:
     old, new = (parse(rewrite.old), parse(rewrite.new)) if rewrite else (None, None)
     if old is None or new is None:
         return None
-    before, after = ([command.text for command in one.commands] for one in (old, new))
-    begin = _alike(before, after)
-    end = _alike(before[begin:][::-1], after[begin:][::-1])
-    return before, begin, len(before) - end, new.commands[begin : len(after) - end]
+    begin, end = in_common(old, new)
+    before = [command.text for command in old.commands]
+    return before, begin, len(before) - end, new.commands[begin : len(new.commands) - end]
 
 
 def _moves_barrier(changed: list[str], put: tuple[Command, ...]) -> bool:
@@ -319,13 +324,3 @@ def _way(base: Way, rewrite: Rewrite, text: str, finding: str, advice: str) -> W
         base.unpacked or rewrite.unpacked,
         base.cold or rewrite.cold,
     )
-
-
-def _alike(one: list[str], other: list[str]) -> int:
-    """How many items both have in common at their begin."""
-    count = 0
-    for a, b in zip(one, other, strict=False):
-        if a != b:
-            break
-        count += 1
-    return count

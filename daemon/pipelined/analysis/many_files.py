@@ -25,6 +25,8 @@ TAIL = "tail -q -n +1"
 
 #: Programs that print the same for each line, whichever of several files it is in.
 _READERS = GREPS | AWKS | {"cut", "sed"}
+#: Those in which a name can set a variable (``a=b``), or have all other files changed (``-i``).
+_MISTAKING = AWKS | {"sed"}
 #: Options of xargs with which it adds names at the end and runs one command after another.
 _XARGS_OPTIONS = re.compile(r"(-[0rt]+|-[dns].+|-P ?1)")
 
@@ -47,7 +49,7 @@ def opened_by_reader(old: Pipeline, index: int) -> Pipeline | None:
         return None
     if any("{}" in word.value or not word.literal for word in reader.arguments):
         return None  # find puts names there
-    if reader.program in AWKS and not _finds_files(starter):
+    if reader.program in _MISTAKING and not _finds_files(starter):
         return None
     words: list[Word] = [*reader.words]
     if reader.program in GREPS:
@@ -91,7 +93,7 @@ def _cat_in(starter: Command) -> int | None:
 
 
 def _finds_files(starter: Command) -> bool:
-    """Whether no name that it hands over can be a variable to awk."""
+    """Whether no name that it hands over can be an option, or a variable to awk."""
     words = starter.arguments
     if starter.program != "find" or any(re.match("-([DO]|files0)", word.value) for word in words):
         return False

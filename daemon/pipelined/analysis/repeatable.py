@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from pipelined.analysis.awk_text import only_prints, program_at
+from pipelined.analysis.dd import input_file, is_device
 from pipelined.analysis.shell_text import Command
 from pipelined.analysis.xargs_options import split_options
 from pipelined.command_names import AWKS
@@ -46,7 +47,7 @@ _SED_READS = re.compile(
 def is_repeatable(command: Command) -> bool:
     """Whether it is certain that running it again changes nothing."""
     hosts_own = all(_HOSTS_OWN.fullmatch(word.value) for word in command.front)
-    return hosts_own and reads_by_name(command)
+    return hosts_own and reads_by_name(command) and not _moves_on(command)
 
 
 def reads_by_name(command: Command) -> bool:
@@ -54,6 +55,12 @@ def reads_by_name(command: Command) -> bool:
     values = [word.value for word in command.arguments]
     check = _CHECKS.get(command.program)
     return _only_reads(command.program) or (check is not None and check(values))
+
+
+def _moves_on(command: Command) -> bool:
+    """Whether it reads a device, as far as that is certain: a tape is somewhere else then."""
+    named = {"cat": command.arguments, "dd": input_file(command)}.get(command.program, ())
+    return any(is_device(word.value) for word in (*named, command.source) if word)
 
 
 def _only_reads(program: str) -> bool:

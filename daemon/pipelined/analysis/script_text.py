@@ -13,6 +13,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from pipelined.analysis.read_again import Kinds, why_not_read_again
 from pipelined.analysis.rewriting import Script, files, matching
 from pipelined.analysis.shell_text import Command, output_file, parse
 from pipelined.analysis.shell_words import Operator, Word, base, tokens
@@ -26,8 +27,8 @@ __all__ = [
     "Replaced",
     "ScriptFile",
     "by_cost",
-    "ends_on_failure",
     "fails_as_any_stage",
+    "goes_by_status",
     "locale_of",
     "places",
     "replaced",
@@ -47,6 +48,10 @@ _MOVES = re.compile(
 )
 #: What a script sets for all that follows: `set -euo pipefail`, or its first line.
 _SET = re.compile(r"(?:^|[;&])\s*set\s+(.*)$|\A#!\S+(.*)$", re.MULTILINE)
+#: What asks for the exit status of what ran before.
+_ASKS_STATUS = re.compile(r"\$\?|\bPIPESTATUS\b|\btrap\b.*\bERR\b")
+#: What follows the last command of a script, of a function, or of what is in parentheses.
+_END = re.compile(r"(?:[\s;]|#.*+|\b(?:done|esac|fi)\b)*+(?:[})]|\Z)")
 #: What follows `cd` to one directory, named in full, up to the end of the line or of the script.
 _NAMED = re.compile(
     r"\s+(['\"]?)(/[\w./@%+,-]*)\1\s*(?:\|\|\s*(?:exit|return)\s*\d*\s*)?(?:#.*)?", re.ASCII
@@ -127,14 +132,21 @@ def locale_of(script: str, line: int, own: str | None) -> str | None:
     return "C" if found and script.count("\n", 0, found.start()) + 1 < line else None
 
 
-def ends_on_failure(script: str) -> bool:
-    """Whether a command that fails ends it: ``set -e``.
+def goes_by_status(script: str, place: Place, command: str = "") -> bool:
+    """Whether what a script does, or its own exit status, may depend on that of one of its
+    pipelines: with ``set -e``, if it asks for one, or if it, or a function, ends with it.
 
-    >>> [ends_on_failure(text) for text in ("set -euo pipefail", "#!/bin/sh -e\\n", "set -u; a -e")]
-    [True, True, False]
+    `command` is what runs it: ``bash -e FILE``.
+
+    >>> script = "sort f | grep a\\nsort f | grep b\\n"
+    >>> [goes_by_status(script, place) for place in places(script)]
+    [False, True]
     """
-    words = _options(script)
-    return "errexit" in words or any(re.match("-[a-zA-Z]*e", word) for word in words)
+    return (
+        any(re.fullmatch("errexit|-[a-zA-Z]*e.*", word) for word in _options(script, command))
+        or _ASKS_STATUS.search(script) is not None
+        or _END.match(script, place.end) is not None
+    )
 
 
 def fails_as_any_stage(script: str) -> bool:
@@ -142,9 +154,10 @@ def fails_as_any_stage(script: str) -> bool:
     return "pipefail" in _options(script)
 
 
-def _options(script: str) -> list[str]:
+def _options(script: str, command: str = "") -> list[str]:
     found = (of[1] or of[2] or "" for of in _SET.finditer(script))
-    return [word for text in found for word in re.split("[;&#]", text)[0].split()]
+    texts = [command, *(re.split("[;&#]", text)[0] for text in found)]
+    return [word for text in texts for word in text.split()]
 
 
 def places(script: str, least: int = 2) -> list[Place]:
@@ -318,14 +331,17 @@ def why_not_replayed(
     place: Place,
     exists: Callable[[str], bool],
     is_here: Callable[[str], bool] = lambda directory: False,
+    kinds: Kinds = lambda word: (),
 ) -> str:
     """Why a pipeline of a script cannot be run again by itself; empty if it can.
 
     `exists` says whether there is a file of a name, `is_here` whether a directory is the present
-    one.
+    one, `kinds` what the files are that a word names.
     """
     parsed = parse(place.text)
     assert parsed is not None, place.text
+    if passing := why_not_read_again(parsed, kinds):
+        return f"{passing}, which is not read again and again"
     if unknown := uncertain(parsed):
         return f"it is not certain that {listing(unknown)} only reads and prints"
     first = parsed.commands[0]

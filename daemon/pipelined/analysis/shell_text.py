@@ -18,7 +18,7 @@ from itertools import pairwise
 from pipelined.analysis.shell_words import ASSIGNMENT, Operator, Word, base, behind_wrapper, tokens
 from pipelined.command_names import WRAPPERS
 
-__all__ = ["Command", "Pipeline", "output_file", "parse", "plain"]
+__all__ = ["Command", "Pipeline", "in_common", "output_file", "parse", "plain"]
 
 #: First words that make a command more than a program and its arguments.
 _CONTROL = re.compile(
@@ -167,6 +167,23 @@ def output_file(text: str) -> str:
         ),
         "",
     )
+
+
+def in_common(one: Pipeline, other: Pipeline) -> tuple[int, int]:
+    """How many commands two pipelines have in common at their begin, and how many at their end.
+
+    >>> in_common(parse("cat f | sort | uniq | wc"), parse("cat f | sort -u | wc"))
+    (1, 1)
+    """
+    texts = [[command.text for command in pipeline.commands] for pipeline in (one, other)]
+    begin = _alike(*texts)
+    return begin, _alike(*(text[begin:][::-1] for text in texts))
+
+
+def _alike(one: list[str], other: list[str]) -> int:
+    """How many items both have in common at their begin."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def plain(text: str) -> Word:

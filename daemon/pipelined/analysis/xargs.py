@@ -31,8 +31,8 @@ __all__ = [
 _UNCHANGED = re.compile(r"[\w./:,@%+=-]+", re.ASCII)
 #: Commands that a shell runs itself, in its own way.
 _BUILT_IN = frozenset({"echo", "printf", "pwd", "read", "test", "time", "true"})
-#: Programs that write a whole line at a time, one for each file: the digits in front of its name.
-#: What others write at once is mixed in the middle of lines.
+#: Programs that print a line for each file: the digits in front of its name. GNU's write each line
+#: as a whole; those of busybox, like most programs, write pieces, and several at once mix them.
 _SUMS: Mapping[str, int] = {
     "b2sum": 128,
     "md5sum": 32,
@@ -44,20 +44,34 @@ _SUMS: Mapping[str, int] = {
 }
 #: Programs that add up what they read, take several files as one (a shell's script: only the
 #: first), count what is in several of them once (du), align their names, name them only if they are
-#: several (rg), write to the last one, or take one only ...
+#: several (rg), print one header for all (ps), end at one that is broken (bzcat, jq), write to the
+#: last one, or take one only ...
 _AS_ONE = frozenset(
-    {*COMMON_SHELLS, "base64", "basename", "bzgrep", "cmp", "column", "comm", "cp", "curl", "df"}
-    | {"diff", "du", "echo", "file", "hexdump", "join", "ldd", "ln", "ls", "mv", "nl", "nm", "od"}
-    | {"paste", "readelf", "rg", "seq", "size", "sort", "tar", "uniq", "unzip", "wc", "xxd"}
+    {*COMMON_SHELLS, "base64", "basename", "bunzip2", "bzcat", "bzgrep", "cmp", "column", "comm"}
+    | {"cp", "curl", "dd", "df", "diff", "du", "echo", "expand", "file", "find", "git", "hexdump"}
+    | {"join", "jq", "ldd", "ln", "ls", "lsof", "mv", "nl", "nm", "od", "paste", "printf", "ps"}
+    | {"readelf", "rg", "seq", "size", "sort", "tar", "tr", "uniq", "unzip", "wc", "xxd"}
     | {"xzgrep", "zegrep", "zfgrep", "zstdgrep"}
 )
+#: ... those that do with these options: totals of a list, a line between the matches of two files,
+#: names of files beside folders, or headers ...
+_AS_ONE_WITH: Mapping[str, re.Pattern[str]] = {
+    **dict.fromkeys(("bzip2", "lbzip2"), re.compile("-[A-Za-z0-9]*d|--d")),
+    "cat": re.compile(""),
+    **dict.fromkeys(
+        ("gunzip", "gzip", "pigz", "unxz", "xz", "xzcat", "zcat", "zstd", "zstdcat"),
+        re.compile("-[A-Za-z0-9]*l|--l"),
+    ),
+    **dict.fromkeys(
+        GREPS | {"zgrep"},
+        re.compile(r"-[A-Za-z]*[ABCRdr]|-[A-Za-ln-z]*\d|--(a|be|con|der|dir|rec)"),
+    ),
+    **dict.fromkeys(("head", "tail"), re.compile(r"-\d|-[a-z]*v|--v")),
+}
 #: ... and those that may, as their words say.
 _BY_LINE = frozenset({*AWKS, "sed"})
 #: What find does with a file besides testing it.
 _FIND_ACTIONS = re.compile("-(exec|ok|f?print|f?ls|delete|quit)")
-#: With these jq makes one list of several files.
-_JQ_AS_ONE = re.compile(r"-[A-Za-z]*[ns]|--(null|slurp)")
-_RECURSIVE = re.compile(r"-[A-Za-z]*[rR]|--(?:dereference-)?recursive")
 #: So many arguments at a time are enough: starting a process is then next to nothing.
 MANY = 1000
 #: Each of several processes at a time gets its arguments in so many shares: some end earlier.
@@ -113,15 +127,15 @@ def more_at_a_time(command: Command, started: int = 0) -> Command | None:
         return None
     one, workers, at = single_arguments(values)
     if one is not None:
-        run = for_several(words[at:])
-        if not workers or run is None or (workers > 1 and not _keeps_lines_whole(words[at:])):
+        run = _of_names(words[at:])
+        if not workers or run is None or (workers > 1 and not _prints_nothing(words[at:])):
             return None
         options = (plain("-n"), plain(str(batch(workers, started))), *words[one.stop : at])
         return command.with_arguments(*words[: one.start], *options, *run)
     # one argument per line, at the end of the command: what -I does, but many at once
     last = len(values) > 2 and values[0] == "-I{}" and values[-1] == "{}"
     if last and (workers, at) == (1, 1) and not any("{}" in value for value in values[1:-1]):
-        run = for_several(words[1:-1])
+        run = _of_names(words[1:-1])
         if run is not None:
             # with -I nothing is started without input
             return command.with_arguments(plain("-r"), plain("-d"), plain(r"'\n'"), *run)
@@ -133,9 +147,14 @@ def only_executes(values: Sequence[str]) -> bool:
     return [value for value in values if _FIND_ACTIONS.match(value)] == ["-exec"]
 
 
+def _of_names(words: Sequence[Word]) -> tuple[Word, ...] | None:
+    """`for_several` for names that may begin with a dash: ``-i`` has sed change all others."""
+    return None if words and base(words[0].value) == "sed" else for_several(words)
+
+
 def for_several(words: Sequence[Word]) -> tuple[Word, ...] | None:
-    """A command that is to get several files in place of one; None if it is certain, or likely, to
-    print something else: a total, or the first lines of all together.
+    """A command that is to get several files in place of one; None if it may print something else:
+    a total, or the first lines of all together.
 
     `grep` then puts their names in front of lines and counts, unless it has ``-h``, `head` and
     `tail` between them, unless they have ``-q``; `basename` needs ``-a``.
@@ -146,19 +165,15 @@ def for_several(words: Sequence[Word]) -> tuple[Word, ...] | None:
     alone = Command((), tuple(words), None, 0, None)
     if not (reads_by_name(alone) or replaces_files(name, values)):
         return None  # it may take one file only
+    if name in _AS_ONE_WITH and any(map(_AS_ONE_WITH[name].match, values)):
+        return None
     if name in GREPS | {"zgrep"}:
-        if any(map(_RECURSIVE.match, values)):
-            return tuple(words)  # of a directory it names them anyway
         return (words[0], plain("-h"), *words[1:])
     if name in ("head", "tail"):
-        named = any(re.match(r"-\d|-[a-z]*v|--v", value) for value in values)
-        return None if named else (*words, plain("-q"))
-    if name == "jq" and any(map(_JQ_AS_ONE.match, values)):
-        return None
+        return (*words, plain("-q"))
     if name == "basename" and not values:
         return (*words, plain("-a"))
-    by_line = takes_each_line(alone)
-    if name in _AS_ONE or (name in _BY_LINE and not by_line) or (name == "cat" and values):
+    if name in _AS_ONE or (name in _BY_LINE and not takes_each_line(alone)):
         return None
     return tuple(words)
 
@@ -185,7 +200,8 @@ def in_place_of_parallel(command: Command, cores: int) -> Command | None:
         return None
     if not all(_UNCHANGED.fullmatch(word.value) for word in words) or values.count(":::"):
         return None
-    if not _keeps_lines_whole(words):
+    # for one file a sum is one line, and written at once
+    if _digits(words) is None and not _prints_nothing(words):
         return None
     options = ("xargs", "-r", "-d", r"'\n'", "-P", str(workers), "-n", "1")
     front = command.words[: command.start]
@@ -198,14 +214,17 @@ def in_place_of_parallel(command: Command, cores: int) -> Command | None:
     )
 
 
-def at_once(command: Command, workers: int, taken: int, passed_on: int) -> Command | None:
+def at_once(
+    command: Command, workers: int, taken: int, passed_on: int, writes: int
+) -> Command | None:
     """``xargs md5sum`` as ``xargs -n 100 -P 4 md5sum``; None if another order of its lines is not
     all that changes.
 
-    It was given `taken` bytes of names and wrote `passed_on`: that shows how many files there were.
+    It was given `taken` bytes of names and wrote `passed_on` in so many `writes`: that shows how
+    many files there were, and whether each had a write of its own.
 
     >>> from pipelined.analysis.shell_text import parse
-    >>> at_once(parse("xargs -0 md5sum").commands[0], 2, 15_000, 49_000).text
+    >>> at_once(parse("xargs -0 md5sum").commands[0], 2, 15_000, 49_000, 1_000).text
     'xargs -0 -n 125 -P 2 md5sum'
     """
     if command.program != "xargs" or workers < 2:
@@ -219,17 +238,15 @@ def at_once(command: Command, workers: int, taken: int, passed_on: int) -> Comma
     if digits is None:
         return None
     files = (passed_on - taken) // (digits + len("  "))
-    if files < 2:
+    if files < 2 or writes < files:
         return None
     options = ("-n", str(batch(workers, files)), "-P", str(workers))
     return command.with_arguments(*words[:at], *map(plain, options), *words[at:])
 
 
-def _keeps_lines_whole(words: Sequence[Word]) -> bool:
-    """Whether several of this command at a time cannot mix their lines: it prints nothing, or a
-    whole line at a time."""
-    values = [word.value for word in words]
-    return _digits(words) is not None or replaces_files(base(values[0]), values[1:])
+def _prints_nothing(words: Sequence[Word]) -> bool:
+    """Whether several of this command at a time have nothing to mix."""
+    return replaces_files(base(words[0].value), [word.value for word in words[1:]])
 
 
 def _digits(words: Sequence[Word]) -> int | None:

@@ -207,9 +207,11 @@ def _taken_apart(text: str) -> tuple[Script, str]:
 
     Raises UserError if it cannot be improved.
     """
+    from pipelined.analysis.read_again import why_not_read_again
     from pipelined.analysis.rewriting import Script
     from pipelined.analysis.shell_text import output_file, parse
     from pipelined.analysis.side_effects import unsafe
+    from pipelined.run.file_kinds import kinds
 
     pipeline = parse(text)
     if pipeline is None:
@@ -222,6 +224,11 @@ def _taken_apart(text: str) -> tuple[Script, str]:
         raise UserError(
             f"nothing was run: {reason}, and improve runs a command many times",
             "leave that part out; if it is a script of yours: pipelined improve 'bash FILE'",
+        )
+    if passing := why_not_read_again(pipeline, kinds):
+        raise UserError(
+            f"nothing was run: {passing}, which is not read again and again",
+            "let it read a file in its place",
         )
     target = output_file(text)
     given = script_of(pipeline.text)

@@ -3,26 +3,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipelined.analysis.exit_status import another_status
 from pipelined.analysis.findings import findings
 from pipelined.analysis.improvement import Improvement, ScriptImprovement
 from pipelined.analysis.rewriting import Script
 from pipelined.analysis.script_text import (
     Place,
-    ends_on_failure,
     fails_as_any_stage,
+    goes_by_status,
     locale_of,
 )
 from pipelined.errors import INTERRUPTED_STATUS, UserError
 from pipelined.run.child import command_line
 from pipelined.run.executions import Execute, executing
 from pipelined.run.host_costs import this_host
-from pipelined.run.improving import improve
+from pipelined.run.improving import AnotherStatus, improve
 from pipelined.run.improving_script import improve_parts
 from pipelined.run.profile import Observing, profile
 from pipelined.run.script_files import text_of
@@ -83,9 +85,10 @@ def improved_script(
         raise UserError(
             f"{file} failed with exit status {seen.ended.status}", "nothing of it is tried"
         )
-    before = "set -o pipefail; " if fails_as_any_stage(text) else ""
-    # grep -c exits with 1 where wc does not: if it counts 0, which it may not do today
-    avoided = {"grep-count"} if ends_on_failure(text) else set()
+    any_stage = fails_as_any_stage(text)
+    before = "set -o pipefail; " if any_stage else ""
+    # today's exit status may be that of all ways, and another day's not
+    differs = partial(another_status, any_stage=any_stage)
     with _opened(open_observer, before) as (execute, _):
 
         def improve_place(place: Place, seconds: float) -> Improvement:
@@ -96,7 +99,8 @@ def improved_script(
             )
             # what a sort could gain depends on it, though the pipeline is run in ours
             script = Script(place.text, locale=locale_of(text, place.line, locale))
-            return _searched(script, execute, seconds, console, avoided)
+            judge = differs if goes_by_status(text, place, command) else None
+            return _searched(script, execute, seconds, console, judge)
 
         found = improve_parts(str(file), text, seen, improve_place, budget[1])
     return found, seen.daemon
@@ -119,14 +123,12 @@ def _searched(
     execute: Execute,
     budget: float,
     console: Console,
-    avoided: Collection[str] = (),
+    judge: AnotherStatus | None = None,
 ) -> Improvement:
-    """`avoided` are ids of findings that are not tried."""
     host = this_host()
 
-    def findings_of(text: str, run: Run) -> list[Finding]:
-        found = findings(run, host, replace(script, text=text))
-        return [one for one in found if one.id not in avoided]
+    def findings_of(text: str, run: Run) -> tuple[Finding, ...]:
+        return findings(run, host, replace(script, text=text))
 
     def announce(ways: int, executions: int, seconds: float) -> None:
         _say(
@@ -140,6 +142,7 @@ def _searched(
         execute=execute,
         findings_of=findings_of,
         budget=budget,
+        another_status=judge,
         announce=announce,
         show_progress=lambda total: progress(console, total),
     )

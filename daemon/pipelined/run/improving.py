@@ -35,7 +35,7 @@ from pipelined.run.printed import Printed, difference
 from pipelined.run.trials import ShowProgress, no_progress, turns
 from pipelined.runs import Run
 
-__all__ = ["Announce", "improve"]
+__all__ = ["Announce", "AnotherStatus", "improve"]
 
 #: So many rounds are measured if fewer do not agree: then one of them may be an exception.
 MOST_ROUNDS = 9
@@ -49,6 +49,8 @@ Announce = Callable[[int, int, float], object]
 about how many seconds."""
 FindingsOf = Callable[[str, Run], Iterable[Finding]]
 """The findings of a run of a text."""
+AnotherStatus = Callable[[str, str], str]
+"""When a pipeline, the second one, may end with another exit status than the first; else empty."""
 
 
 def improve(
@@ -57,6 +59,7 @@ def improve(
     execute: Execute,
     findings_of: FindingsOf,
     budget: float,
+    another_status: AnotherStatus | None = None,
     announce: Announce = lambda ways, executions, seconds: None,
     show_progress: ShowProgress = no_progress,
     clock: Callable[[], float] = time.monotonic,
@@ -65,10 +68,19 @@ def improve(
 
     No new round begins `budget` seconds after the start. Ctrl-C ends the running command, and the
     search: what was found until then is returned. If nothing was, it raises KeyboardInterrupt.
-    Raises UserError if the pipeline fails, or does not print the same each time.
+    Raises UserError if the pipeline fails, or does not print the same each time. Without
+    `another_status` its exit status does not matter.
     """
     search = _Search(
-        original, execute, findings_of, budget, announce, show_progress, clock, clock()
+        original,
+        execute,
+        findings_of,
+        budget,
+        another_status,
+        announce,
+        show_progress,
+        clock,
+        clock(),
     )
     try:
         ended = search.run()
@@ -97,6 +109,7 @@ class _Search:
         execute: Execute,
         findings_of: FindingsOf,
         budget: float,
+        another_status: AnotherStatus | None,
         announce: Announce,
         show_progress: ShowProgress,
         clock: Callable[[], float],
@@ -106,6 +119,7 @@ class _Search:
         self._execute = execute
         self._findings_of = findings_of
         self._budget = budget
+        self._another_status = another_status
         self._announce = announce
         self._show_progress = show_progress
         self._clock = clock
@@ -167,7 +181,18 @@ class _Search:
             self._known.setdefault(way.text, way)
         all_ways = [*fresh, *filter(None, earlier)]
         new = {way.text: way for way in reversed(all_ways) if way.text not in self._texts}
-        return [way for way in reversed(new.values()) if may_be_tried(way)]
+        harmless = [way for way in reversed(new.values()) if may_be_tried(way)]
+        return [way for way in harmless if not self._kept_back(way)]
+
+    def _kept_back(self, way: Way) -> bool:
+        """Whether a way may end with another exit status, and is not tried."""
+        judge = self._another_status
+        when = judge(self._base.text, way.text) if judge else ""
+        before = [tried.finding for tried in self._tried if tried.outcome == "status"]
+        if when and way.finding not in before:
+            side = _Side(way, outcome="status", detail=f"it changes if {when}")
+            self._tried.append(_tried(self._base, side, None))
+        return when != ""
 
     def _step_by_step_takes(self, ways: int) -> float:
         """Seconds, at least, until each of these ways has won in its turn."""
@@ -183,7 +208,9 @@ class _Search:
         """What these ways are together: alone each may gain too little to be sure, or take too
         long to try."""
         way = together(some, self._base)
-        return [way] if way and way.text not in self._texts and may_be_tried(way) else []
+        if way is None or way.text in self._texts or not may_be_tried(way):
+            return []
+        return [] if self._kept_back(way) else [way]
 
     # -- one race
 

@@ -18,6 +18,7 @@ from pipelined.analysis.improvement import (
     NotTried,
     ScriptImprovement,
 )
+from pipelined.analysis.read_again import Kinds
 from pipelined.analysis.script_text import (
     Place,
     Replaced,
@@ -28,6 +29,7 @@ from pipelined.analysis.script_text import (
 )
 from pipelined.errors import UserError
 from pipelined.run.child import StoppedError
+from pipelined.run.file_kinds import kinds as kinds_of_files
 from pipelined.run.profile import Profile
 
 __all__ = ["improve_parts"]
@@ -51,6 +53,7 @@ def improve_parts(
     *,
     exists: Callable[[str], bool] = os.path.exists,
     is_here: Callable[[str], bool] = lambda name: os.path.realpath(name) == os.path.realpath("."),
+    kinds: Kinds = kinds_of_files,
     clock: Callable[[], float] = time.monotonic,
 ) -> ScriptImprovement:
     """Improve the pipelines of a script, `text`, that has run.
@@ -67,7 +70,7 @@ def improve_parts(
     for seconds, place in costly:
         if seconds < least:
             continue
-        reason = why_not_replayed(text, place, exists, is_here)
+        reason = why_not_replayed(text, place, exists, is_here, kinds)
         if not reason and len(chosen) == MOST_PARTS:
             reason = f"{MOST_PARTS} others cost more"
         if reason:

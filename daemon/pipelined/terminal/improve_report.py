@@ -103,9 +103,13 @@ def lines(found: Improvement, width: int, *, ascii_only: bool = False) -> list[T
         out += _paragraph(lead + _advised(step), "", width)
         if len(found.steps) > 1:
             out.append(_command(step, ascii_only))
-    if found.lost:
-        out += [Text(), Text(f"{_INDENT}Tried as well:", "dim")]
-        for tried in found.lost:
+    others = {
+        "Tried as well:": found.lost,
+        "Not tried, as the script goes by the exit status:": found.kept_back,
+    }
+    for head, some in others.items():
+        out += [Text(), Text(_INDENT + head, "dim")] if some else []
+        for tried in some:
             out += _paragraph(f"- {_came_of(tried)}. {_advised(tried)}", "", width)
             out.append(_command(tried, ascii_only))
     runs = f"{found.executions} run{'' if found.executions == 1 else 's'}"
@@ -148,8 +152,10 @@ def _why_nothing(found: Improvement) -> str:
         tried.outcome == "undecided" for tried in found.tried
     ):
         return "It ended before it was decided whether something is faster."
-    if found.tried:
+    if found.lost:
         return "Nothing that was tried is known to be faster: keep it as it is."
+    if found.kept_back:
+        return "Nothing was tried: all that the findings advise may change the exit status."
     if run is None:
         return "Nothing was tried: no pipeline was seen."
     if not run.complete:
@@ -203,7 +209,7 @@ def _came_of(tried: Tried) -> str:
         "output": "prints something else",
         "failed": "failed",
     }
-    if tried.outcome == "failed":
+    if tried.outcome in ("failed", "status"):
         return printable(tried.detail)
     return f"{words[tried.outcome]}{measured}{detail}"
 

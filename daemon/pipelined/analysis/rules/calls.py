@@ -7,13 +7,20 @@ from collections.abc import Iterator
 
 from pipelined.analysis.awk_text import feeds_command
 from pipelined.analysis.bottleneck import share
-from pipelined.analysis.dd import IN_BLOCKS, input_file, with_blocks, with_larger_blocks
+from pipelined.analysis.dd import (
+    IN_BLOCKS,
+    IN_SMALLER_BLOCKS,
+    input_file,
+    with_blocks,
+    with_larger_blocks,
+)
 from pipelined.analysis.estimates import saved_if_gone
 from pipelined.analysis.finding import Evidence, Finding, Rewrite
 from pipelined.analysis.rewriting import files, flushing_less, in_place_of_cat
 from pipelined.analysis.rules.faster import LOOP_IN_AWK, with_other_input
 from pipelined.analysis.rules.rule import (
     BULK,
+    NOT_JOINED,
     PAGE,
     Case,
     Part,
@@ -55,7 +62,7 @@ MISSED = 0.5
 #: How a copier is given blocks that fit the CPU cache.
 SMALLER_BLOCKS = {
     "buffer": "-s 128k",
-    "dd": f"bs=128k{IN_BLOCKS}",
+    "dd": f"bs=128k{IN_SMALLER_BLOCKS}",
     "mbuffer": "-s 128k",
     "pv": "-B 128k",
 }
@@ -100,16 +107,14 @@ def reader_costs(case: Case) -> Iterator[Finding]:
             if case.pipeline and in_place_of_cat(case.pipeline) is None:
                 continue  # what it reads, its reader could not
             rewrite = _without_copier_in_front(case, reader)
+            known = rewrite is not None and rewrite.command != ""
             yield Finding(
                 id="reader-costs",
                 severity="advice",
                 sentence=f"{part.name} only copied {size}, which was in memory, into the pipe: "
                 f"{duration(cpu)} of CPU.",
-                advice=_without_copier(
-                    part.command,
-                    case.run.stages[reader],
-                    known=rewrite is not None and rewrite.command != "",
-                ),
+                advice=_without_copier(part.command, case.run.stages[reader], known=known)
+                + (_no_longer_joined(case) if known else ""),
                 stages=(*part.indexes, reader),
                 evidence=evidence,
                 likely_seconds=_without_copy(case, part.indexes[0], reader),
@@ -133,7 +138,7 @@ def reader_costs(case: Case) -> Iterator[Finding]:
                 sentence=f"{part.name} copied {size} from disk into the pipe for {duration(cpu)} "
                 f"of CPU and hardly waited: {then} may do as well without it, or wait more.",
                 advice="Try: both ways from a cold cache (pipelined compare --cold FILE "
-                f"'cat FILE | {command} …' '{command} … < FILE')."
+                f"'cat FILE | {command} …' '{command} … < FILE')." + _no_longer_joined(case)
                 if command in FILTERS and (rewrite is None or rewrite.command)
                 else f"Try: {command} … < FILE, or keep {part.command}.",
                 stages=(*part.indexes, reader),
@@ -169,6 +174,12 @@ def _without_copier(copier: str, reader: Stage, *, known: bool) -> str:
         f"only {needed}" if command in FILTERS else f"{needed}, or if {command} asks what it reads"
     )
     return f"Try: {command} … < FILE, without {copier}. Keep it {when}."
+
+
+def _no_longer_joined(case: Case) -> str:
+    """What else changes if the reader opens the files itself, and these are several."""
+    new = in_place_of_cat(case.pipeline) if case.pipeline else None
+    return f" {NOT_JOINED}" if new and new.commands[0].source is None else ""
 
 
 def _without_copier_in_front(case: Case, reader: int, *, cold: bool = False) -> Rewrite | None:
@@ -215,7 +226,7 @@ def large_writes(case: Case) -> Iterator[Finding]:
         missed = _missed(case, writer.system_seconds, mean)
         gain = min(wall, turns + woken + missed)
         name, other = stage_label(run, (index,)), stage_label(run, (reading,))
-        blocks = f"bs=32k{IN_BLOCKS}" if writer.command == "dd" else "32 KiB"
+        blocks = f"bs=32k{IN_SMALLER_BLOCKS}" if writer.command == "dd" else "32 KiB"
         yield Finding(
             id="large-writes",
             severity="warning",

@@ -10,7 +10,7 @@ from pipelined.analysis.by_line import takes_each_line
 from pipelined.analysis.finding import Rewrite
 from pipelined.analysis.input_files import stores_time
 from pipelined.analysis.rewriting import files
-from pipelined.analysis.rules.rule import Case, bytes_in, bytes_out, is_shell
+from pipelined.analysis.rules.rule import SED_BY_LINE, Case, bytes_in, bytes_out, is_shell
 from pipelined.analysis.sed import split
 from pipelined.analysis.shell_text import Command, Pipeline, plain
 from pipelined.analysis.shell_words import Word
@@ -122,7 +122,7 @@ def _in_parts(stage: Stage, words: Command | None) -> Iterator[str]:
             f"of lines{only})"
         )
     if stage.command == "sed" and (words is None or split(Pipeline((words,)), 0)):
-        only = "" if words else ", if B takes as long as A, and neither has -n or counts lines"
+        only = "" if words else f", if B takes as long as A, and {SED_BY_LINE}"
         yield f"two stages for its work (sed -e A -e B is sed A | sed B{only})"
 
 
@@ -196,7 +196,7 @@ def spread(case: Case, index: int, program: str, workers: int) -> tuple[Pipeline
     taken, behind = bytes_in(stage), old.commands[index + 1 : index + 2]
     if words.program == "xargs":
         sorted_again = any(map(orders_all_it_reads, behind))
-        new = at_once(words, workers, taken, bytes_out(stage))
+        new = at_once(words, workers, taken, bytes_out(stage), stage.write_calls)
         return case.rewritten(index, new), not sorted_again
     if words.program not in SPLITS - GREPS:  # of binary data a grep says so for each part
         return None, False

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pipelined.analysis.estimates import saved_if_gone
 from pipelined.analysis.finding import Evidence, Finding
 from pipelined.analysis.many_files import TAIL, opened_by_reader, with_tail
-from pipelined.analysis.rules.rule import PAGE, Case, Part, ratio, with_waits
+from pipelined.analysis.rules.rule import NOT_JOINED, PAGE, Case, Part, ratio, with_waits
 from pipelined.analysis.sentence import stage_label
 from pipelined.runs import Readahead
 from pipelined.wording import data_size, duration
@@ -63,8 +63,7 @@ def small_files(case: Case) -> Iterator[Finding]:
             sentence=f"{part.name} read {files:,} files, which were in memory, of {size} on "
             f"average: {duration(cpu)} of CPU, {duration(cpu / files)} for each. For each {cat} "
             "asks the kernel for a new buffer of 128 KiB.",
-            advice=f"Try: {reader.command} for the files, in place of cat. A file without a "
-            "newline at its end is then no longer joined to the next one."
+            advice=f"Try: {reader.command} for the files, in place of cat. {NOT_JOINED}"
             if opened
             else f"Try: {TAIL} in place of cat, which prints the same.",
             stages=(index, reading) if opened else (index,),

@@ -7,8 +7,15 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from pipelined.analysis.by_line import only_selects, passes_on_the_begin, takes_each_line
-from pipelined.analysis.rules.rule import Case, drops_bytes
+from pipelined.analysis.by_line import (
+    begins_in_order,
+    one_line_of_each,
+    only_selects,
+    takes_each_line,
+)
+from pipelined.analysis.rules.rule import ORDERS_ALL, Case, drops_bytes
+from pipelined.analysis.rules.sorting import compares_bytes
+from pipelined.analysis.shell_text import Command
 from pipelined.analysis.without_stages import orders_all
 from pipelined.command_names import AWKS, BY_LINE
 
@@ -35,8 +42,6 @@ _DROP: Mapping[str, _Dropping] = {
     ),
     "tac": _Dropping(re.compile(r"-[^-]*[brs]|--[brs]"), "tac has no -s"),
 }
-#: The order in which they write is that in which they read.
-_IN_ORDER = frozenset({"sponge", "tac"})
 #: Programs whose result does not depend on the order of the lines that they read; that of sort may,
 #: with some options.
 _ANY_ORDER = frozenset({"shuf", "sort", "wc"})
@@ -52,30 +57,54 @@ def both_take_each_line(case: Case, one: int, other: int) -> bool | None:
 
 def before_barrier(case: Case, barrier: int, index: int) -> tuple[str, ...] | None:
     """On what conditions the stage at `index` may stand before the barrier; None: it may not."""
-    stage, mover = case.run.stages[barrier], case.words(index)
+    stage, words = case.run.stages[barrier], case.words(barrier)
     waits = stage.command
-    takes, words = _takes_each_line(case, index), case.words(barrier)
+    takes = _takes_each_line(case, index)
     options = [word.value for word in words.arguments] if words else []
-    ordered = any(option.startswith(("-", "+")) for option in options)
     drop = _DROP.get(waits)
     if takes is False or waits not in _PASS_ON_ALL:
         return None
     if drop and (any(map(drop.options.match, options)) if words else drops_bytes(stage)):
         return None
+    # sponge writes in the order in which it reads
+    ordered = () if waits == "sponge" else _in_order(case, barrier, index)
+    if ordered is None:
+        return None
     conditions = [] if takes else [BY_ITSELF]
-    if waits not in _IN_ORDER and not (mover and takes and only_selects(mover)):
-        needing = _needs_order(case, index)
-        if needing is None:
-            conditions.append("the order of the result does not matter")
-        elif needing and mover is None:
-            conditions.append(
-                f"passes on its beginning ({needing} behind it needs the order of sort)"
-            )
-        elif mover and needing and (ordered or not passes_on_the_begin(mover)):
-            return None
+    conditions += ordered
     if drop and words is None:
         conditions.append(drop.without)
     return tuple(conditions)
+
+
+def _in_order(case: Case, barrier: int, index: int) -> tuple[str, ...] | None:
+    """On what conditions what comes behind both stages is in the same order if they change places,
+    or in one that does not matter; None if it does."""
+    words, mover, needing = case.words(barrier), case.words(index), _needs_order(case, index)
+    if needing == "":
+        behind = {case.run.stages[reader].command for reader in case.graph.downstream[index]}
+        # whether it orders all lines, only its words show
+        return () if mover or "sort" not in behind else (f"the later sort has {ORDERS_ALL}",)
+    kept = _keeps_order(case, words, mover) if words and mover and takes_each_line(mover) else None
+    if kept is not None:
+        return kept
+    if needing is None:
+        return ("the order of the result does not matter",)
+    if mover:
+        return None
+    waits = case.run.stages[barrier].command
+    return (f"passes on lines as they are ({needing} behind it needs the order of {waits})",)
+
+
+def _keeps_order(case: Case, barrier: Command, mover: Command) -> tuple[str, ...] | None:
+    """On what conditions lines come in the same order if the mover, which takes each by itself, is
+    put before the barrier; None if they may not."""
+    if only_selects(mover):
+        return ()
+    if barrier.program in ("shuf", "tac"):
+        return () if one_line_of_each(mover) else None
+    options = any(word.value.startswith(("-", "+")) for word in barrier.arguments)
+    return begins_in_order(mover) if not options and compares_bytes(case, barrier) else None
 
 
 def _takes_each_line(case: Case, index: int) -> bool | None:

@@ -14,6 +14,12 @@ from pipelined.wording import duration
 
 __all__ = ["failed_execs", "fork_storm", "started_share"]
 
+#: The condition on a program that gets many arguments in place of one.
+_FOR_MANY = (
+    "Only for a CMD that prints the same for many arguments as for each: not wc, sort, jq, ps, "
+    "git log, sed 1d"
+)
+
 #: Children that live longer than this on average do work of their own (seconds).
 SHORT_LIFE = 0.050
 #: Children that take no more than this multiple of what starting one takes do little else: many
@@ -88,24 +94,23 @@ def _fewer(case: Case, part: Part) -> str:
     """How the same work is done by fewer processes."""
     if part.command == "find":
         return (
-            "find … -exec CMD {} + in place of \\;: one process for many files. Not for a program "
-            "that takes several files as one (wc, sort, du, sed 1d); grep -h and head -q name none"
+            f"find … -exec CMD {{}} + in place of \\;: one process for many files. {_FOR_MANY}; "
+            "grep -h and head -q name none"
         )
     if part.command == "xargs":
         return (
             r"more arguments at a time (xargs -n 1000; in place of -I, which takes a whole line, "
-            r"xargs -d '\n' -n 1000, or -0 as before; fewer with -P, so that all are busy). "
-            "Not for a program that takes several files as one (wc, sort, du, sed 1d); "
-            "grep -h and head -q name none"
+            r"xargs -d '\n' -n 1000, or -0 as before). With -P fewer, so that all are busy, and "
+            f"only if CMD prints nothing. {_FOR_MANY}; grep -h and head -q name none"
         )
     if part.command == "parallel":
         words = case.seen(part.indexes[0])
         if words and any(word.value == "--pipe" for word in words.arguments):
             return "larger blocks (parallel --pipe --block 10M)"
         return (
-            "several arguments at a time (parallel -m); or, if CMD prints nothing or whole lines "
-            "(gzip, md5sum), xargs -P N -n 1 CMD, which starts each process at a fifth of the CPU. "
-            "Not for other programs: xargs does not keep output apart. The order may differ"
+            "xargs -P N -n 1 CMD, if it prints nothing or a line (gzip, md5sum), in any order: "
+            "xargs does not keep output apart, but starts a process at a fifth of the CPU. Or "
+            f"several arguments at a time (parallel -m). {_FOR_MANY}"
         )
     if not is_shell(part.stages[0]):
         return "more work for each process"
@@ -115,7 +120,7 @@ def _fewer(case: Case, part: Part) -> str:
     if before & {"find", "ls"}:
         return (
             r"xargs -d '\n' CMD (behind -print0, xargs -0 CMD) in place of the loop: one process "
-            "for many files"
+            f"for many files. {_FOR_MANY}"
         )
     return "one awk in place of the loop, or one program that treats all lines"
 

@@ -24,9 +24,12 @@ from pipelined.runs import Readahead, Run, Stage, total_readahead
 
 __all__ = [
     "BULK",
+    "NOT_JOINED",
+    "ORDERS_ALL",
     "PAGE",
     "PASSED_ON",
     "SAME_SIZE",
+    "SED_BY_LINE",
     "SHRINKS",
     "WORTH_SECONDS",
     "WORTH_SHARE",
@@ -61,6 +64,12 @@ SAME_SIZE = 0.01
 SHRINKS = 0.5
 #: Less output than this is a result (a count, a sum), not lines passed on (bytes).
 PASSED_ON = 4096
+#: A condition on a sort whose output is the same for the same lines in another order.
+ORDERS_ALL = "none of -s, -u, -m and -R"
+#: A condition on scripts of sed, with which one stage and several are the same.
+SED_BY_LINE = "each script is s/x/y/ without newlines, or /x/d"
+#: What changes if another program than ``cat`` opens several files.
+NOT_JOINED = "A file without a newline at its end is then no longer joined to the next one."
 #: Programs that do the same whatever a shell could do.
 _NO_SHELLS = BARRIERS | COPIERS | frozenset(FILTERS) | WALKERS
 

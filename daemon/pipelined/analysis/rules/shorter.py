@@ -9,7 +9,15 @@ from pipelined.analysis.bottleneck import NOTABLE, share
 from pipelined.analysis.estimates import saved_if_gone
 from pipelined.analysis.finding import Evidence, Finding
 from pipelined.analysis.rewriting import counted_by_grep, joined
-from pipelined.analysis.rules.rule import BULK, Case, bytes_in, bytes_out, ratio, with_waits
+from pipelined.analysis.rules.rule import (
+    BULK,
+    SED_BY_LINE,
+    Case,
+    bytes_in,
+    bytes_out,
+    ratio,
+    with_waits,
+)
 from pipelined.analysis.sentence import stage_label
 from pipelined.command_names import AWKS, GREPS
 from pipelined.runs import Run, Stage
@@ -40,11 +48,15 @@ def join_stages(case: Case) -> Iterator[Finding]:
         if case.pipeline and not new:
             continue  # the one would do something else
         if run.stages[chain[0]].command == "sed":
-            sure = "" if new else ", if none has -n or counts lines"
+            sure = "" if new else f", if {SED_BY_LINE}"
             advice = f"one sed for all (sed -e A -e B is sed A | sed B{sure})"
         else:
-            sure = "" if new else ", if grep has one pattern and no -c, -f, -o or -P"
-            advice = f"awk '/PATTERN/ {{ … }}', without grep{sure}"
+            advice = "awk '/PATTERN/ { … }', without grep"
+            if not new:
+                advice += (
+                    ", if grep has one input and no options, PATTERN is letters and digits, and "
+                    "awk has neither NR nor getline"
+                )
         yield Finding(
             id="join-stages",
             severity="advice",
@@ -134,7 +146,12 @@ def grep_count(case: Case) -> Iterator[Finding]:
         pair = case.seen_pair(index, reader)
         if (case.pipeline and not new) or (pair and not counted_by_grep(pair, 0)):
             continue  # it counts what grep does not
-        sure = "" if new else ", if wc counts lines (wc -l) and grep has no -o and one input"
+        sure = (
+            ""
+            if new
+            else ", if wc counts lines (wc -l) and grep prints whole matching lines of one input, "
+            "no others"
+        )
         yield Finding(
             id="grep-count",
             severity="advice",

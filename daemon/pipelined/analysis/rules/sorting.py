@@ -17,7 +17,7 @@ from pipelined.analysis.without_stages import orders_all_it_reads
 from pipelined.runs import Stage
 from pipelined.wording import data_size, duration, listing, percent
 
-__all__ = ["count_in_hash", "sort_locale", "sort_spills"]
+__all__ = ["compares_bytes", "count_in_hash", "sort_locale", "sort_spills"]
 
 #: A sort that is on CPU, or waits for one, for this share of the run is most of it.
 MOST = 0.5
@@ -48,7 +48,8 @@ BYTES = ("C", "POSIX")
 _CODE_POINTS = re.compile(r"C\.utf-?8", re.IGNORECASE)
 #: What expects its input in the order of its own locale.
 _COMPARE = frozenset({"comm", "join"})
-#: Options and keys of a sort that compares numbers, versions or months: equal ones by the locale.
+#: Options and keys of a sort that compares numbers, versions or months: which marks belong to a
+#: number, and what a month is called, is the locale's, too.
 _NUMBERS = re.compile(
     r"-[bcdfimrsu]*[ghMnRV].*|(-[a-zA-Z]*k|--key=)?\d[\d.,bdfir]*[ghMnRV][\d.,bdfirghMnRV]*"
     r"|--(general-numeric|human-numeric|month|numeric|random|version)-sort|--sort=.*"
@@ -107,34 +108,32 @@ def sort_locale(case: Case) -> Iterator[Finding]:
         words = case.words(index)
         locale = _locale(case, words)
         user = min(stage.user_seconds, case.wall)
-        comparing = _comparing(words, locale)
+        comparing = _comparing(locale)
         if stage.command != "sort" or _busy(case, stage) < MOST or not comparing:
             continue
         same = locale is not None and _is_code_points(locale)
-        if not case.worth(user * comparing if same else user):
+        if not case.worth(user * comparing if same else user) or _compares_numbers(words):
             continue
-        # of numbers, only those that are equal are compared by the rules: how many, nobody knows
-        known = bool(locale) and (same or not _compares_numbers(words))
+        known = bool(locale)
         new = case.rewritten(index, words.with_variable("LC_ALL=C") if words else None)
         name = stage_label(case.run, (index,))
-        readers = {case.run.stages[reader].command for reader in case.graph.after[index]}
-        pairing = [] if same else sorted(readers & _COMPARE)
+        pairing = [] if same else sorted(_pairing(case, index))
         new = None if pairing else new
         yield Finding(
             id="sort-locale",
             severity="advice" if known else "note",
             sentence=f"{name} was "
             + on_cpu(case.run, (index,), share(stage, "cpu", case.wall), " of the run")
-            + (f" and compares by the rules of {locale}" if locale else "")
-            + (" only lines that are equal as numbers." if locale and not known else "."),
+            + (f" and compares by the rules of {locale}." if locale else "."),
             advice=f"Try: LC_ALL=C sort{_alike(pairing)}, which compares bytes"
             + (
                 f": {locale} has the same order."
                 if same
                 else ", if that order will do."
                 if locale
-                else ", if that order will do (in C.UTF-8 it is the same) and it does not run so "
-                "already."
+                else ", if that order will do (in C.UTF-8 it is the same)"
+                + ("" if words else ", it sorts no numbers or months,")
+                + " and it does not run so already."
             ),
             stages=(index,),
             evidence=(
@@ -157,8 +156,19 @@ def sort_locale(case: Case) -> Iterator[Finding]:
         )
 
 
+def _pairing(case: Case, index: int) -> set[str]:
+    """The programs behind a sort, up to the next one, that need lines in the order of their own
+    locale."""
+    found = set[str]()
+    for reader in case.graph.after[index]:
+        command = case.run.stages[reader].command
+        if command != "sort":
+            found |= ({command} & _COMPARE) | _pairing(case, reader)
+    return found
+
+
 def _alike(pairing: Sequence[str]) -> str:
-    """That the readers of a sort need its locale."""
+    """That what is behind a sort needs its locale."""
     return f" and LC_ALL=C {listing(pairing)}" if pairing else ""
 
 
@@ -169,18 +179,25 @@ def _locale(case: Case, words: Command | None) -> str | None:
     """
     given = case.script.locale if case.script else None
     if words is None:
-        return given if given is not None and _comparing(None, given) == 0 else None
+        return given if given is not None and _comparing(given) == 0 else None
     own = [words.variable(name) for name in ("LC_ALL", "LC_COLLATE", "LANG")]
     return next((value for value in own if value is not None), given)
 
 
-def _comparing(words: Command | None, locale: str | None) -> float:
+def compares_bytes(case: Case, words: Command) -> bool:
+    """Whether a sort without options is certain to put lines into the order of their bytes."""
+    found = [words.variable("LC_ALL")]
+    if found == [None]:  # what it is given besides may be without effect
+        others = (words.variable(name) for name in ("LC_COLLATE", "LANG"))
+        found = [case.script.locale if case.script else None, *filter(None, others)]
+    return all(locale is not None and locale.partition(".")[0] in BYTES for locale in found)
+
+
+def _comparing(locale: str | None) -> float:
     """The share of a sort's user time that comparing takes more than in C."""
     if locale is None or locale.partition(".")[0] not in BYTES:
         return BY_RULES
-    if not _is_code_points(locale):
-        return 0.0
-    return 0.0 if _compares_numbers(words) else BY_CODE_POINTS
+    return BY_CODE_POINTS if _is_code_points(locale) else 0.0
 
 
 def _compares_numbers(words: Command | None) -> bool:
@@ -259,7 +276,7 @@ def _hashed(case: Case, index: int, kept: float) -> float:
     if not locale or _is_code_points(locale):  # not known: the one between the others
         share = HASHED_BY_CODE_POINTS
     else:
-        share = HASHED_BY_RULES if _comparing(None, locale) else HASHED
+        share = HASHED_BY_RULES if _comparing(locale) else HASHED
     gawk = case.script is not None and case.script.awk == "gawk"
     return min(1.0, share * (1 + OF_KEPT * kept) * (BY_GAWK if gawk else 1.0))
 

@@ -12,6 +12,7 @@ from pipelined.analysis.rewriting import swapped
 from pipelined.analysis.rules.moving import MOSTLY_BY_LINE, before_barrier
 from pipelined.analysis.rules.rule import (
     BULK,
+    ORDERS_ALL,
     SAME_SIZE,
     Case,
     bytes_in,
@@ -101,7 +102,7 @@ def sorted_twice(case: Case) -> Iterator[Finding]:
             ""
             if known
             else ", if it has neither -u nor -m, what is between them treats each line by itself, "
-            "and the later one has none of -s, -u, -m and -R"
+            f"and the later one has {ORDERS_ALL}"
         )
         yield _without(
             case,
