@@ -724,7 +724,7 @@ def test_a_parent_that_ignores_its_children_does_not_hide_the_status() -> None:
 COUNT_SIGNALS = """
 trap 'echo {name}' {name}
 echo ready
-end=$((SECONDS + 5))
+end=$((SECONDS + 60))
 while [ "$SECONDS" -lt "$end" ] && ! [ -e "$1" ]; do sleep 0.02; done
 exit 3
 """
@@ -742,6 +742,20 @@ def test_a_signal_sent_to_us_reaches_the_command_once(name: str, tmp_path: Path)
         stop.touch()
         assert process.communicate()[0] == ""
         assert process.returncode == 3
+
+
+def test_of_two_signals_in_a_row_each_reaches_the_command(tmp_path: Path) -> None:
+    """The second one may be meant: the first may have been for a clean-up."""
+    stop = tmp_path / "stop"
+    script = COUNT_SIGNALS.format(name="TERM")
+    with run_execute("bash", "-c", script, "bash", str(stop)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        for _ in range(2):
+            process.terminate()
+            assert process.stdout.readline() == "TERM\n"
+        stop.touch()
+        assert process.communicate()[0] == ""
 
 
 def test_a_command_that_dies_of_the_signal_gives_128_and_its_number() -> None:
@@ -766,12 +780,28 @@ def test_a_command_that_may_not_be_sent_a_signal_has_its_own_exit_status() -> No
         assert process.wait(30) == 3
 
 
-def test_ctrl_c_of_the_terminal_reaches_the_command_once(tmp_path: Path) -> None:
+LEAVE_GROUP = """
+import os, sys
+os.setpgid(0, 0)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize(
+    "wrapper",
+    [
+        pytest.param([], id="in our process group"),
+        pytest.param([sys.executable, "-c", LEAVE_GROUP], id="in its own, as timeout is"),
+    ],
+)
+def test_ctrl_c_of_the_terminal_reaches_the_command_once(
+    wrapper: list[str], tmp_path: Path
+) -> None:
     stop = tmp_path / "stop"
     child, terminal = pty.fork()
     if child == 0:
         script = COUNT_SIGNALS.format(name="INT")
-        command = ["bash", "-c", script, "bash", str(stop)]
+        command = [*wrapper, "bash", "-c", script, "bash", str(stop)]
         os.execv(sys.executable, [sys.executable, "-c", EXECUTE, *command])
     try:
         printed = read_until(terminal, b"ready")
@@ -785,6 +815,24 @@ def test_ctrl_c_of_the_terminal_reaches_the_command_once(tmp_path: Path) -> None
         _, status = os.waitpid(child, 0)
         os.close(terminal)
     assert os.waitstatus_to_exitcode(status) == 3
+
+
+def test_a_terminal_that_goes_away_reaches_the_command_through_the_leader_of_its_session(
+    tmp_path: Path,
+) -> None:
+    """As behind `ssh -t HOST pipelined run`: the kernel hangs up on us alone."""
+    seen = tmp_path / "seen"
+    child, terminal = pty.fork()
+    if child == 0:
+        script = f"trap 'echo HUP >> {seen}; exit 3' HUP\n{COUNT_SIGNALS.format(name='USR1')}"
+        os.execv(sys.executable, [sys.executable, "-c", EXECUTE, "bash", "-c", script])
+    try:
+        read_until(terminal, b"ready")
+    finally:
+        os.close(terminal)
+        _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 3
+    assert seen.read_text() == "HUP\n"
 
 
 def read_until(descriptor: int, wanted: bytes | None) -> bytes:
@@ -844,7 +892,6 @@ def test_times_are_those_of_the_command_and_of_what_it_waited_for() -> None:
     ended = execute(["sh", "-c", f"{sys.executable} -c '{compute}'; sleep 0.3"])
     assert before <= ended.start <= time.time() - ended.wall_seconds
     assert ended.wall_seconds >= ended.cpu_seconds + 0.3 >= 0.5
-    assert ended.cpu_seconds < 1
 
 
 def test_a_missing_program_says_so() -> None:
@@ -1082,9 +1129,10 @@ def test_top_asks_this_host_directly_whatever_proxy_there_is(
 def test_top_without_a_daemon_says_how_to_start_one(
     program: Program, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    assert program("top", "--url", f"http://127.0.0.1:{port}") == 1
+    with socket.socket() as nobody:  # has the port, and does not listen
+        nobody.bind(("127.0.0.1", 0))
+        port = nobody.getsockname()[1]
+        assert program("top", "--url", f"http://127.0.0.1:{port}") == 1
     assert capsys.readouterr().err == (
         f"pipelined: no daemon answers at http://127.0.0.1:{port}: connection refused;"
         " start it with: sudo systemctl start pipelined,"

@@ -2,8 +2,8 @@
 """Start a command, pass signals on to it, wait for it, and return its exit status and times.
 
 `execute` leaves the command alone: it gets our standard input, output, error, environment and
-signal mask. It stays in our process group, so signals of the terminal reach it directly; those
-that another process sends us are sent on to it.
+signal mask. It stays in our process group, so Ctrl-C in the terminal reaches it directly; signals
+that only we may have got are sent on to it.
 
 `measured_child` uses the parts for commands in process groups of their own.
 """
@@ -209,7 +209,8 @@ def _why_not(error: OSError | ValueError) -> tuple[str, str, int]:
 def _wait(child: int) -> tuple[int, resource.struct_rusage]:
     """Wait for `child` to end; its exit status, and what it and its children used.
 
-    Signals that another process sends us go to the child; the terminal's reach it directly.
+    Signals that another process sends us go to the child, and those of the terminal that have not
+    reached it directly.
     """
     while True:
         arrived = next_signal(CHECK_INTERVAL)
@@ -217,11 +218,25 @@ def _wait(child: int) -> tuple[int, resource.struct_rusage]:
             ended, status, usage = os.wait4(child, os.WNOHANG)
             if ended:
                 return exit_status(status), usage
-        elif not arrived.by_kernel:
+        elif not (arrived.by_kernel and _has_reached(child, arrived.number)):
+            # Who signals our whole group (timeout, kill %1) or cgroup (systemd) has signalled the
+            # child, too. Nothing shows that: what we get is as after `kill PID`, and what the child
+            # has taken is pending no more. Twice is better than never; and of several each, as a
+            # second one may be meant.
+            #
             # The child has not been waited for, so its process id is still its own. It may be
             # another user's (sudo): it goes on, as under timeout(1).
             with contextlib.suppress(PermissionError):
                 os.kill(child, arrived.number)
+
+
+def _has_reached(child: int, number: int) -> bool:
+    """Whether a signal of our terminal, which goes to our process group, has reached the child.
+
+    If the terminal goes away, the leader of its session is hung up on alone.
+    """
+    only_ours = number == signal.SIGHUP and os.getsid(0) == os.getpid()
+    return not only_ours and os.getpgid(child) == os.getpgrp()
 
 
 def exit_status(status: int) -> int:
