@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -27,14 +28,16 @@ from kernel.test_start_stop import gone, held
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "CONTAINER.md"
 IMAGE = "localhost/pipelined"
-UNIT = "pipelined-image-test.service"
+#: The label `unit` of what runs there. Its cgroup is an instance of this process's own.
+UNIT = "pipelined-image-test@.service"
 #: runc and cgroupfs, because crun wants cgroup v2 alone.
 PODMAN = ["podman", "--cgroup-manager", "cgroupfs", "--runtime", "runc"]
 #: A host may give even root no CAP_SYS_RESOURCE, and Podman raises these limits if left alone.
 LIMITS = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"]
 BPF_PROG_GET_FD_BY_ID = 13
-#: Seconds that a start or a stop may take.
-PATIENCE = 30
+#: A test that waits longer than this for something has failed (seconds), also on a host where other
+#: work has most of the CPUs.
+PATIENCE = 120
 
 
 def output(*command: str) -> str:
@@ -94,7 +97,8 @@ class Container:
 def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
     """The documented container, ready."""
     directory = tmp_path_factory.mktemp("container")
-    name, seccomp, state = directory.parent.name, directory / "seccomp.json", directory / "state"
+    name, state = f"pipelined-test-{os.getpid()}", directory / "state"
+    seccomp = directory / "seccomp.json"
     state.mkdir()
     profile = ROOT / "deploy" / "container" / "podman-seccomp.jq"
     seccomp.write_text(output("jq", "-f", str(profile), "/usr/share/containers/seccomp.json"))
@@ -129,7 +133,7 @@ def unit_of_the_host() -> Iterator[Path]:
     """A cgroup of the host, with the name of a service."""
     mounts = Path("/proc/self/mounts").read_text().splitlines()
     root = next(Path(line.split()[1]) for line in mounts if line.split()[2] == "cgroup2")
-    group = root / UNIT
+    group = root / UNIT.replace("@", f"@{os.getpid()}")
     group.mkdir()
     try:
         yield group
@@ -304,8 +308,6 @@ def test_stop_detaches_every_hook(container: Container) -> None:
     """The last one: it stops the container."""
     programs = held(container.pid, "prog_id")
     assert programs
-    begun = time.monotonic()
     output(*PODMAN, "stop", "--time", "10", container.name)
-    assert time.monotonic() - begun < 10, "it had to be killed"
     assert output(*PODMAN, "inspect", "--format", "{{.State.ExitCode}}", container.name) == "0\n"
     assert gone(BPF_PROG_GET_FD_BY_ID, programs)

@@ -24,7 +24,7 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -257,6 +257,17 @@ def log_file(tmp_path: Path) -> Path:
     )
     assert file.stat().st_size == 3_000_000
     return file
+
+
+def names_in(session: int) -> set[str]:
+    """The names of the processes of a session."""
+    found = set()
+    for process in Path("/proc").glob("[1-9]*"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            before, _, after = (process / "stat").read_text().rpartition(")")
+            if int(after.split()[3]) == session:
+                found.add(before.partition("(")[2])
+    return found
 
 
 _BPF_SYSCALL = {"x86_64": 321, "aarch64": 280}

@@ -188,8 +188,8 @@ def test_the_longest_of_several_pipelines_stands_for_them(
     compared: Callable[..., dict[str, Any]], tool: Tool
 ) -> None:
     sleep, cat = tool("sleep"), tool("cat")
-    several = f"{sleep} 0.01 | {cat}; {sleep} 0.5 | {cat} | {cat}; {sleep} 0.01 | {cat}"
-    found = compared("-n", "1", f"{sleep} 0.5 | {cat} | {cat}", several)
+    several = f"{sleep} 0.01 | {cat}; {sleep} 2 | {cat} | {cat}; {sleep} 0.01 | {cat}"
+    found = compared("-n", "1", f"{sleep} 2 | {cat} | {cat}", several)
     assert found["sides"][1]["pipeline"].count("|") == 2
     assert any(caveat.startswith("B ran 3 pipelines") for caveat in found["caveats"])
     assert found["stages"]

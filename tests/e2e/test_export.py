@@ -208,8 +208,8 @@ def test_what_is_filtered_is_not_sent(
     sender: Sender, back_end: KeptSpans, tool: Tool, wait_until: Wait
 ) -> None:
     seq, wc, tail = tool("seq"), tool("wc"), tool("tail")
-    run(f"{seq} 9 | {wc} >&2; {{ {seq} 9; sleep 1.2; }} | {tail} -n 1 >&2")
-    sender.start("--min-duration", "1s")
+    run(f"{seq} 9 | {wc} >&2; {{ {seq} 9; sleep 5.2; }} | {tail} -n 1 >&2")
+    sender.start("--min-duration", "5s")
     long = f"bash|{Path(tail).name}"
     wait_until(lambda: back_end.named(long), "the long run")
     assert back_end.named(f"{Path(seq).name}|{Path(wc).name}") == []

@@ -269,9 +269,10 @@ def test_a_library_that_cannot_be_loaded(pipelined: Program, tmp_path: Path) -> 
 
 
 def test_top_without_a_daemon(pipelined: Program) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    line = complaint(pipelined("top", "--url", f"http://127.0.0.1:{port}"), 1)
+    with socket.socket() as nobody:  # has the port, and does not listen
+        nobody.bind(("127.0.0.1", 0))
+        port = nobody.getsockname()[1]
+        line = complaint(pipelined("top", "--url", f"http://127.0.0.1:{port}"), 1)
     assert "start it with: sudo systemctl start pipelined" in line
 
 

@@ -93,7 +93,8 @@ def test_a_run_that_began_before_the_cursor_comes_when_it_is_stored(
     assert [run["pipeline"] for run in seen if run["pipeline"] in (long, short)] == [short, long]
     (run,) = (run for run in seen if run["pipeline"] == long)
     assert run["wall_seconds"] >= 3
-    assert time.time() - run["end_timestamp_seconds"] < 6
+    # when it was stored, and not when the 10 s were over
+    assert time.time() - run["end_timestamp_seconds"] < 9
     assert (page["missing"], page["restarted"]) == (0, False)
 
 

@@ -50,6 +50,13 @@ def start(start_daemon: StartDaemon, tmp_path: Path) -> Callable[..., Daemon]:
     return lambda *flags: start_daemon("--state-directory", str(tmp_path / "state"), *flags)
 
 
+@pytest.fixture
+def no_slow_disk(tmp_path: Path) -> Iterator[None]:
+    """Keeps the history on no disk: a daemon that stops has 3 s to write what waits."""
+    with in_memory_of("64m", tmp_path / "state"):
+        yield
+
+
 def recorded(pipelined: Callable[..., str], pipeline: str) -> list[dict[str, Any]]:
     listed = json.loads(pipelined("runs", "--json", "--limit", "10000", "--pipeline", pipeline))
     found: list[dict[str, Any]] = listed["runs"]
@@ -150,6 +157,7 @@ def test_the_longest_run_comes_first_in_the_file_from_the_daemon_and_on_the_page
     assert in_order(shown) == longest_first
 
 
+@pytest.mark.usefixtures("no_slow_disk")
 def test_a_run_that_ended_just_before_the_daemon_is_recorded(
     start: Callable[..., Daemon], pipelined: Callable[..., str], tool: Tool
 ) -> None:
@@ -262,6 +270,7 @@ def test_what_a_killed_daemon_had_written_survives(
     assert "set aside" not in again.log.read_text()
 
 
+@pytest.mark.usefixtures("no_slow_disk")
 def test_a_long_run_outlives_thousands_of_short_ones(
     start: Callable[..., Daemon], pipelined: Callable[..., str], tool: Tool, wait_until: Wait
 ) -> None:
@@ -391,8 +400,10 @@ def test_a_log_that_is_removed_costs_no_run_even_if_the_daemon_is_killed(
     shell(f"for i in {{1..20}}; do {seq} 10 | {wc} -l; done")
     wait_until(lambda: len(stored(daemon, name)) == 20, f"{name} in the history")
 
+    daemon.process.send_signal(signal.SIGSTOP)  # it shall not look between the two
     for suffix in ("wal", "shm"):
         (tmp_path / "state" / f"history.db-{suffix}").unlink()
+    daemon.process.send_signal(signal.SIGCONT)
 
     def counted() -> bool:
         return daemon.value("pipelined_history_disruptions_total", reason="log_removed") == 1

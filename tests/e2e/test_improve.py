@@ -33,7 +33,7 @@ def improve(program: str, tmp_path: Path) -> Callable[..., Done]:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=4 * PATIENCE,
+            timeout=7 * PATIENCE,  # by itself it begins no round after 5 min
             cwd=tmp_path,
         )
 

@@ -532,16 +532,19 @@ def test_an_update_of_fifty_pipelines_changes_what_is_there(open_fed_page: OpenF
         metrics = session.send("Performance.getMetrics")["metrics"]
         return sum(one["value"] for one in metrics if one["name"] in WORK)
 
-    scrolled, began, updates = page.evaluate("scrollY"), worked(), 20
+    scrolled, so_far = page.evaluate("scrollY"), [worked()]
     assert scrolled > 0
-    for update in range(updates):
+    for update in range(20):
         feed(*fifty(61.5 + update / 2))
-    took = (worked() - began) / updates
+        so_far.append(worked())
+    # without the longest: where the host stalls, the thread's time goes on
+    *usual, _ = sorted(after - before for before, after in pairwise(so_far))
     expect(page.locator("article.run .age").first).to_have_text("71.0 s")
     assert page.evaluate("changed") == 0
     assert page.evaluate("scrollY") == scrolled
     expect(opened.locator(".box").first).to_be_visible()
     # They could come twice a second and leave most of a CPU to others.
+    took = sum(usual) / len(usual)
     assert took < 0.1, f"{took * 1e3:.1f} ms of scripts, styles and layout per update"
 
 
@@ -968,7 +971,7 @@ def test_what_was_clicked_on_is_updated_and_keeps_the_focus(
     expect(table).to_be_focused()
     before = table.text_content()
     end(slow_awk[1])
-    expect(page.get_by_role("status")).to_have_text("This run has ended.", timeout=20_000)
+    expect(page.get_by_role("status")).to_have_text("This run has ended.")
     expect(table).to_be_focused()
     assert table.text_content() != before
 
@@ -979,7 +982,7 @@ def test_the_page_of_a_run_that_has_ended_is_updated_until_the_run_is_stored(
     page = open_live_run(open_page, daemon, slow_awk[0])
     expect(page.get_by_role("status")).to_have_text("Live: updated every 2 seconds.")
     end(slow_awk[1])
-    expect(page.get_by_role("status")).to_have_text("This run has ended.", timeout=20_000)
+    expect(page.get_by_role("status")).to_have_text("This run has ended.")
     with page.expect_request(page.url):
         pass
     expect(page.get_by_role("heading", level=1)).to_have_text(slow_awk[0])
@@ -1072,7 +1075,8 @@ def test_what_did_not_succeed_is_marked_on_every_page(
     expect(line(stopped).locator(".interrupted")).to_have_text("interrupted")
     assert fits()
 
-    page.goto(f"{daemon.url}/history?unit={urllib.parse.quote(broken['unit'])}")
+    of_unit = f"unit={urllib.parse.quote(broken['unit'])}&command={Path(seq).name}"
+    page.goto(f"{daemon.url}/history?{of_unit}")
     ended = f"failed: {Path(perl).name}: exit 3"
     expect(line(broken).locator(".failed")).to_have_text(ended)
     ended = f"interrupted: {Path(awk).name}: SIGTERM"

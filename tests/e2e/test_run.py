@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from e2e.conftest import PATIENCE, links_of
+from e2e.conftest import PATIENCE, links_of, names_in, wait_until
 
 pytestmark = pytest.mark.usefixtures("bpf")
 
@@ -140,10 +140,7 @@ def test_no_descriptor_of_ours_reaches_the_command(run: Run) -> None:
 
 
 def test_nothing_stays_attached(
-    program: str,
-    attached: Callable[[set[int]], set[int]],
-    wait_until: Callable[[Callable[[], Any], str], Any],
-    tmp_path: Path,
+    program: str, attached: Callable[[set[int]], set[int]], tmp_path: Path
 ) -> None:
     ready, go = tmp_path / "ready", tmp_path / "go"
     script = f"touch {ready}; until [ -e {go} ]; do sleep 0.05; done | cat"
@@ -161,17 +158,6 @@ def test_nothing_stays_attached(
     wait_until(lambda: not attached(links), "the links to be freed")
 
 
-def names_in(session: int) -> set[str]:
-    """The names of the processes of a session."""
-    found = set()
-    for process in Path("/proc").glob("[1-9]*"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            before, _, after = (process / "stat").read_text().rpartition(")")
-            if int(after.split()[3]) == session:
-                found.add(before.partition("(")[2])
-    return found
-
-
 @contextlib.contextmanager
 def begun(command: list[str], script: str) -> Iterator[subprocess.Popen[str]]:
     """`pipelined run` of a script that printed "ready", and whose yes and grep run for 0.2 s."""
@@ -184,10 +170,7 @@ def begun(command: list[str], script: str) -> Iterator[subprocess.Popen[str]]:
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        end = time.monotonic() + PATIENCE
-        while not {"yes", "grep"} <= (there := names_in(process.pid)):
-            assert time.monotonic() < end, there
-            time.sleep(0.01)
+        wait_until(lambda: {"yes", "grep"} <= names_in(process.pid), "yes and grep")
         time.sleep(0.2)
         yield process
 
@@ -441,6 +424,7 @@ def test_the_id_of_a_run_is_that_by_which_the_daemon_shows_it(
     assert f"  run     {run_id}\n" in shown.stdout
 
 
+@pytest.mark.undisturbed
 def test_a_stage_that_outlives_the_command_is_waited_for(
     runs: Callable[..., Any], tmp_path: Path
 ) -> None:

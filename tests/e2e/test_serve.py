@@ -114,7 +114,9 @@ def test_every_short_run_is_counted(daemon: Daemon, tool: Tool) -> None:
 def test_every_run_that_does_not_succeed_is_counted_by_why(daemon: Daemon, tool: Tool) -> None:
     seq, sort = tool("seq"), tool("sort")
     name = signature(seq, sort)
-    stopped = f"{seq} inf | {sort} > /dev/null & sleep 0.5; {{ kill -%s $!; wait; }} 2> /dev/null"
+    # two of these end within a second, in which they may be counted in another order
+    sorts = f"until read n < /proc/$!/comm; [ $n = {Path(sort).name} ]; do sleep 0.05; done"
+    stopped = f"{seq} inf | {sort} > /dev/null & {sorts}; {{ kill -%s $!; wait; }} 2> /dev/null"
     shell(f"{seq} 9 | {sort} > /dev/null")
     shell(f"{seq} 9 | {sort} --key=0 2> /dev/null; true")
     for number in ("KILL", "KILL", "TERM"):
@@ -163,13 +165,35 @@ FLOW_OF = {
 }
 
 
+def run_traced(daemon: Daemon, run: Callable[[int], list[str]]) -> list[str]:
+    """Call `run` with 0, 1, … until the kernel has traced every switch to stages meanwhile.
+
+    `run` runs another pipeline for each number, and returns its commands. While a thread's arrival
+    is unseen, the level is one too low (see ARCHITECTURE); what a scrape then adds to the totals
+    stays there.
+    """
+    for number in range(30):
+        before = daemon.value("pipelined_missed_switches_total")
+        commands = run(number)
+        if daemon.value("pipelined_missed_switches_total") == before:
+            return commands
+    pytest.fail("in each of 30 tries the kernel did not trace some switches")
+
+
 def test_the_counters_are_the_sums_of_the_runs(daemon: Daemon, tool: Tool, log_file: Path) -> None:
     cat, awk, sort = tool("cat"), tool("awk"), tool("sort")
-    name = signature(cat, awk, sort)
-    for _ in range(3):
-        shell(f"{cat} {log_file} | {awk} '{{ print $3 }}' | {sort} -u > /dev/null")
-    runs = daemon.wait_for_runs(name, 3)
-    samples = daemon.samples()
+
+    def run_thrice(number: int) -> list[str]:
+        first = f"{cat}.{number}"
+        Path(first).symlink_to(cat)
+        for _ in range(3):
+            shell(f"{first} {log_file} | {awk} '{{ print $3 }}' | {sort} -u > /dev/null")
+        daemon.wait_for_runs(signature(first, awk, sort), 3)
+        return [first, awk, sort]
+
+    commands = run_traced(daemon, run_thrice)
+    name = signature(*commands)
+    runs, samples = daemon.runs(name), daemon.samples()
 
     def metric(metric_name: str, **labels: str) -> float:
         found = [
@@ -187,7 +211,7 @@ def test_the_counters_are_the_sums_of_the_runs(daemon: Daemon, tool: Tool, log_f
         assert metric("pipelined_level_seconds_total", level=level) == pytest.approx(
             sum(run["level_seconds"][level] for run in runs), abs=1e-9
         )
-    for index, command in enumerate((cat, awk, sort)):
+    for index, command in enumerate(commands):
         stages = [run["stages"][index] for run in runs]
         labels = {"command": Path(command).name, "position": str(index + 1)}
         for key, metric_name in METRIC_OF.items():

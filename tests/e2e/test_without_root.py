@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from e2e.conftest import PATIENCE
+from e2e.conftest import PATIENCE, names_in, wait_until
 from pipelined.model.started import KEPT
 
 if TYPE_CHECKING:
@@ -182,9 +182,10 @@ def test_files_of_others_cannot_be_made_cold(begin: Client, shared: Path) -> Non
 def test_a_signal_ends_the_command_and_the_report_comes(
     begin: Client, number: signal.Signals
 ) -> None:
-    process = begin("run", "trap 'exit 5' INT TERM; yes | grep no & sleep 0.3; echo ready; wait")
+    process = begin("run", "trap 'exit 5' INT TERM; echo ready; yes | grep no & wait")
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
+    wait_until(lambda: {"yes", "grep"} <= names_in(process.pid), "yes and grep")
     process.send_signal(number)
     assert process.wait(PATIENCE) == 5
     os.killpg(process.pid, signal.SIGKILL)  # the pipeline in the background is nobody's any more
@@ -192,11 +193,7 @@ def test_a_signal_ends_the_command_and_the_report_comes(
 
 
 def test_runs_and_show_are_what_the_daemon_recorded(
-    program: str,
-    start_daemon: StartDaemon,
-    wait_until: Callable[..., Any],
-    tmp_path: Path,
-    shared: Path,
+    program: str, start_daemon: StartDaemon, tmp_path: Path, shared: Path
 ) -> None:
     state = tmp_path / "state"
     watching = start_daemon("--state-directory", str(state))

@@ -36,6 +36,9 @@ PROGRAMS = Path(__file__).parent / "programs" / "build"
 #: work has most of the CPUs.
 PATIENCE = 20
 
+#: Shell code that waits until the test makes the file `go` in the script's directory.
+WAITS = "until [ -e go ]; do sleep 0.05; done"
+
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -61,6 +64,15 @@ class Observed:
         seen = [run.pipeline for run in self.runs]
         assert len(found) == 1, f"expected one {pipeline}, saw {seen}"
         return found[0]
+
+
+def wait_for(look: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
+    """What `look` returns, once it is true."""
+    end = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < end, f"waited {seconds} s for {what}"
+        time.sleep(0.05)
+    return found
 
 
 def count(seen: Iterable[Series]) -> Counter[tuple[str, bool]]:
@@ -170,13 +182,15 @@ class Watch:
         """Run a shell script to its end and see what was observed of it."""
         return self.start(script, shell, environment).finish(timeout)
 
-    def run_traced(self, script: str) -> Observed:
+    def run_traced(self, script: str, prepare: Callable[[], None] = lambda: None) -> Observed:
         """Run a script until the kernel has traced every switch to its stages; see ARCHITECTURE.
 
         A host that hides some of them (`pipelined_missed_switches_total`) hides most of the
-        time none of one run. Where it does, states are exact, but levels are not.
+        time none of one run. Where it does, states are exact, but levels are not. `prepare` is
+        called before each run.
         """
         for _ in range(30):
+            prepare()
             before = self.observer.missed_switches()
             observed = self.run(script)
             if self.observer.missed_switches() == before:
@@ -246,15 +260,19 @@ class Watch:
             counted[series.pipeline, series.nested] += totals.runs
         return counted
 
-    def settle(self, seconds: float = 0.5) -> None:
+    def settle(self, seconds: float = 0.5, sweeps: int = 10) -> None:
         """Sweep until every run is over, or only such are left as go on.
 
-        A process can be waited for a moment before it leaves its CPU for the last time.
+        A process can be waited for a moment before it leaves its CPU for the last time. A host may
+        stall for `seconds` in the first sweep, so there are at least `sweeps` of them.
         """
         end = time.monotonic() + seconds
         while True:
             self.observer.settle()
-            if not any(run.live for run in self.observer.runs()) or time.monotonic() > end:
+            sweeps -= 1
+            if not any(run.live for run in self.observer.runs()):
+                return
+            if sweeps <= 0 and time.monotonic() > end:
                 return
             time.sleep(0.01)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kernel.conftest import PATIENCE, count
+from kernel.conftest import PATIENCE, count, wait_for
 from pipelined.observer import Observer
 from pipelined.runs import Run, Series
 
@@ -306,8 +306,15 @@ def test_live_conversations_are_listed_for_who_asks(watch: Watch) -> None:
             command.finish()
     ends = {(end.command, end.side) for end in found["sort"].endpoints}
     assert ends == {("bash", "read"), ("bash", "write")}
-    watch.observer.sweep()
-    assert not watch.observer.conversations()
+
+    def none_left() -> bool:
+        watch.observer.sweep()
+        left = watch.observer.conversations()
+        assert not [run for run in left if all(stage.end for stage in run.stages)]
+        return not left
+
+    # a process can be waited for a moment before it leaves its CPU for the last time
+    wait_for(none_left, "the end of the conversations")
 
 
 #: A browser as test frameworks start it: requests go to its descriptor 3, answers come from 4.

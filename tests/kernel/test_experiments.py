@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kernel.conftest import PATIENCE
+from kernel.conftest import PATIENCE, WAITS
 
 if TYPE_CHECKING:
     from kernel.conftest import Watch
@@ -99,7 +99,7 @@ def test_before_a_slow_stage_a_fast_one_idles_on_the_full_pipe(watch: Watch, big
 
 def test_behind_sort_nothing_runs_until_it_has_read_all(watch: Watch, big: Path) -> None:
     watch.run("head -c 4000000 big > some")
-    twice = "cat some; sleep 1; until [ -e go ]; do sleep 0.05; done; cat some"
+    twice = f"cat some; sleep 1; {WAITS}; cat some"
     started = watch.start(f"{{ {twice}; }} | sort -S 64M | uniq -c > counts")
     end = time.monotonic() + PATIENCE
     try:

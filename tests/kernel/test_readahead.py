@@ -25,7 +25,7 @@ from pipelined.model.sighting import Finished
 from pipelined.observer import Observer
 from pipelined.runs import Readahead, Stage
 
-from .conftest import PATIENCE, Configure, Observed, Watch
+from .conftest import PATIENCE, WAITS, Configure, Observed, Watch
 
 pytestmark = pytest.mark.page_cache
 
@@ -723,11 +723,12 @@ def test_a_driver_that_has_read_ahead_keeps_no_place(
     path = disk.file("driver", MIB)
     driver = (
         "import subprocess, time\n"
-        "child = subprocess.Popen(['sh', '-c', 'sleep 0.3; echo a; sleep 0.3; echo b'],"
+        f"child = subprocess.Popen(['sh', '-c', 'sleep 0.3; echo a; {WAITS}; echo b'],"
         " stdout=subprocess.PIPE)\n"
         "child.stdout.readline()\n"
         f"file = open('{path}', 'rb', buffering=0)\n"
         "while file.read(4096): pass\n"
+        "open('go', 'w').close()\n"
         "child.stdout.read()\n"
         "child.wait()\n"
         "time.sleep(0.5)\n"
@@ -758,8 +759,7 @@ def test_what_a_run_that_ended_unwatched_had_read_is_its_own_and_not_of_the_next
             yield Watch(observer, tmp_path)
 
     with watching() as watch:
-        waits = "until [ -e go ]; do sleep 0.05; done"
-        started = watch.start(f"(cat {path}; {waits}; true) | cat > out")
+        started = watch.start(f"(cat {path}; {WAITS}; true) | cat > out")
         end = time.monotonic() + PATIENCE
         while _consumed(watch.live("bash|cat").stages[0]) < MIB // PAGE:
             assert time.monotonic() < end
@@ -843,7 +843,9 @@ def test_stalls_that_another_stage_covers(
     disk.read_ahead(128)
     path = disk.file("slow", 16 * MIB)
     slowed(disk, 20 * MIB)
-    observed = watch.run(f"reads {path} seq:4096 | (burn 400 >&2; cat)")
+    observed = watch.run_traced(
+        f"reads {path} seq:4096 | (burn 400 >&2; cat)", prepare=lambda: disk.cool(path)
+    )
     run = observed.runs[0]
     found = _of(run.stages[0])
     assert found.all_stall_seconds > 0.5

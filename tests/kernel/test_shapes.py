@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from kernel.conftest import wait_for
 from pipelined.observer import Observer
 from pipelined.runs import Run
 
@@ -967,15 +968,20 @@ def test_a_frozen_stage_is_stopped(watch: Watch, make_cgroup: Callable[[str], Pa
 )
 def test_the_sweep_that_sees_the_last_stage_gone_ends_the_run(watch: Watch, script: str) -> None:
     counted = watch.counted()
-    started = watch.start(f"{script}; sleep 5")
+    started = watch.start(f"{script}; sleep 60")
     try:
         run = watch.live("sleep|cat")
         last = run.stages[1].pid
         while Path(f"/proc/{last}").exists():
             time.sleep(0.001)
-        time.sleep(0.3)  # it can be waited for before it leaves its CPU for the last time
-        watch.observer.sweep()
-        (ended,) = [found for found in watch.observer.runs() if found.id == run.id]
+
+        def all_stages_gone() -> Run | None:
+            watch.observer.sweep()
+            (found,) = [found for found in watch.observer.runs() if found.id == run.id]
+            return found if all(stage.end for stage in found.stages) else None
+
+        # it can be waited for before it leaves its CPU for the last time
+        ended: Run = wait_for(all_stages_gone, "the end of the stages")
         assert not ended.live
     finally:
         started.kill()

@@ -66,6 +66,7 @@ def test_every_pipeline_of_a_storm_is_counted(
 ) -> None:
     observer = watch.observer
     storm(watch, mode, 3)
+    assert not any(entries_left(observer).values())
     before, memory = runs_of(observer, pipeline), resident_bytes()
     lost = dict(observer.lost())
     others = runs_but(observer, pipeline)
@@ -74,17 +75,20 @@ def test_every_pipeline_of_a_storm_is_counted(
 
     assert made > LEAST
     assert dict(observer.lost()) == lost
-    assert runs_of(observer, pipeline) - before == made
     assert not any(entries_left(observer).values())
+    assert runs_of(observer, pipeline) - before == made
     assert runs_but(observer, pipeline) == others
     # the records that are mapped when they come into use are bounded
     record = sizeof(Stage) + sizeof(Functions) + sizeof(ReadaheadCounters)
     assert resident_bytes() - memory < (4 << 20) + record * Config().max_stages
 
 
-def test_seconds_of_a_storm_add_up(watch: Watch) -> None:
+def test_seconds_of_a_storm_add_up(
+    watch: Watch, entries_left: Callable[[Observer], dict[str, int]]
+) -> None:
     made = storm(watch, "fork", 2)
     assert made > 0
+    assert not any(entries_left(watch.observer).values())
     for series, totals in watch.observer.totals().items():
         if series.pipeline == "storm|storm|storm":
             wall = totals.run_seconds

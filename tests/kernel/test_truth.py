@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kernel.conftest import GAP
 from kernel.steal import TICK, steal_seconds, stolen_since
 from pipelined.runs import Run, Stage
 
@@ -109,13 +110,23 @@ def test_cpu_and_run_queue_time_are_what_schedstat_says(
     # CPU to come to life. So the border may lie on one side only, and the sum is the same, but for
     # the moments between the kernel's reading of its clock and ours at either end of each turn on
     # a CPU. Steal is in no schedstat (clock_task), but passes between two switches.
-    # Those moments are longer while interrupts of other work come between: what is wrong by itself
-    # is wrong each time.
+    check_turns(lambda: run_stages(watch, *WORKLOADS[name], execs=execs), _check_cpu_and_run_queue)
+
+
+def check_turns(
+    run_once: Callable[[], tuple[Run, list[Truth]]],
+    check: Callable[[Run, list[Truth], float], None],
+) -> None:
+    """Run stages and check their turns on CPUs, with the seconds that were stolen meanwhile.
+
+    The moments at the ends of a turn are longer while interrupts of other work come between. So
+    there are three attempts: what is wrong by itself is wrong each time.
+    """
     for left in (2, 1, 0):
         before = steal_seconds()
-        run, truths = run_stages(watch, *WORKLOADS[name], execs=execs)
+        run, truths = run_once()
         try:
-            _check_cpu_and_run_queue(run, truths, stolen_since(before))
+            check(run, truths, stolen_since(before))
         except AssertionError:
             if not left:
                 raise
@@ -144,15 +155,20 @@ def swept(watch: Watch, every: float) -> Iterator[None]:
 @pytest.mark.real_time
 def test_a_wait_for_a_cpu_that_a_sweep_falls_into_is_no_sleep(watch: Watch) -> None:
     """Each stage is woken while another one has the CPU that they share."""
-    before = steal_seconds()
-    with swept(watch, 0.005):
-        run, truths = run_stages(
-            watch,
-            "write=819200,burn=2000,cpu=0",
-            "copy=1,burn=1500,sleep=500,cpu=0",
-            "read=1,burn=1500,sleep=500,cpu=0",
-        )
-    stolen = stolen_since(before)
+
+    def run_swept() -> tuple[Run, list[Truth]]:
+        with swept(watch, 0.005):
+            return run_stages(
+                watch,
+                "write=819200,burn=2000,cpu=0",
+                "copy=1,burn=1500,sleep=500,cpu=0",
+                "read=1,burn=1500,sleep=500,cpu=0",
+            )
+
+    check_turns(run_swept, _check_run_queue)
+
+
+def _check_run_queue(run: Run, truths: list[Truth], stolen: float) -> None:
     for stage, truth in zip(run.stages, truths, strict=True):
         seen, true = stage.states["runqueue"], truth.runqueue_seconds
         assert true > 0.2, "the case is not made"
@@ -319,7 +335,8 @@ def test_waiting_for_a_child_is_distinctions(watch: Watch) -> None:
     observed = watch.run(f"seq 3 | {{ cat; shell=$BASHPID; {child}; {child}; }} | wc -l")
     group = observed.only("seq|bash|wc").stages[1]
     assert group.states["child"] >= 0.4
-    assert group.states["sleep"] >= 0.4
+    # its timer starts a moment before the child leaves its CPU
+    assert group.states["sleep"] >= 0.4 - GAP
 
 
 def test_a_pinned_disk_wait_is_conserved(watch: Watch, tmp_path: Path) -> None:

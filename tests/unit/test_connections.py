@@ -38,7 +38,7 @@ TOOK_TOO_LONG = b"The request took too long.\n"
 
 
 class ImpatientServer(HttpServer):
-    client_timeout = 1
+    client_timeout = 2
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +211,7 @@ def test_a_request_has_so_long_however_it_dribbles(impatient: HttpServer, connec
     answer = b""
     with suppress(ConnectionResetError):
         while not answer.endswith(TOOK_TOO_LONG):
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 8
             with suppress(BrokenPipeError):
                 sock.sendall(b"a")
             with suppress(TimeoutError):
@@ -544,7 +544,7 @@ def test_without_clients_nobody_wakes(impatient: HttpServer, connect: Connect) -
         return status.read_text().partition("voluntary_ctxt_switches:")[2].split()[0]
 
     # Past the time limits of the client that has gone, nothing is left to wake up for.
-    until(lambda: switches() == (time.sleep(1.2), switches())[1])
+    until(lambda: switches() == (time.sleep(2.4), switches())[1])
 
 
 def test_a_stop_at_any_moment_after_the_start_leaves_no_thread(app: Flask) -> None:

@@ -508,10 +508,11 @@ def test_spans_that_were_rejected_of_a_request_that_was_taken_are_counted(http: 
 def test_a_back_end_that_is_not_there_may_be_tried_again(
     http: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
-    answer = BackEnd().send(SPANS)
+    with socket.socket() as nobody:  # has the port, and does not listen
+        nobody.bind(("127.0.0.1", 0))
+        port = nobody.getsockname()[1]
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
+        answer = BackEnd().send(SPANS)
     assert answer == Answer(False, error="the back end does not answer: connection refused")
 
 

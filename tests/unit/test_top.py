@@ -323,15 +323,18 @@ def terminal() -> Iterator[tuple[int, TextIO]]:
     os.close(ours)
 
 
-def view(file: TextIO, now: Run, leave: Callable[[], object]) -> int:
-    """Shows the run until `leave`, called in the third fetch, ends that; returns the fetches."""
-    console = Console(file=file, force_terminal=True, width=80, height=24)
+def view(file: TextIO, now: Run, leave: Callable[[], object], out: TextIO | None = None) -> int:
+    """Shows the run until `leave`, called in each third fetch, ends that; returns the fetches.
+
+    Keys come from `file`; what is drawn goes there too, or to `out`.
+    """
+    console = Console(file=out or file, force_terminal=True, width=80, height=24)
     fetches = 0
 
     def fetch() -> list[Run]:
         nonlocal fetches
         fetches += 1
-        if fetches == 3:
+        if fetches % 3 == 0:
             leave()
         return [now]
 
@@ -370,13 +373,16 @@ def test_ctrl_z_restores_the_terminal_and_the_view_goes_on_afterwards(
     def stop(number: int, stack: FrameType | None) -> None:
         stopped.append(termios.tcgetattr(file.fileno()) == before)
         drawn.append(out.getvalue())
-        threading.Timer(0.2, os.write, (ours, b"q")).start()
+
+    def leave() -> None:
+        if stopped:
+            os.write(ours, b"q")
+        else:
+            signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)
 
     handler = signal.signal(signal.SIGTSTP, stop)
-    main = threading.main_thread().ident
-    threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGTSTP)).start()
     try:
-        run_top(lambda: [now], Console(file=out, force_terminal=True), 0.05, keys=file)
+        view(file, now, leave, out)
     finally:
         signal.signal(signal.SIGTSTP, handler)
     assert stopped == [True]
@@ -405,8 +411,13 @@ def test_a_later_fetch_that_fails_is_tried_again(terminal: tuple[int, TextIO], n
 
 def test_the_view_is_quick_to_leave(terminal: tuple[int, TextIO], now: Run) -> None:
     ours, file = terminal
-    console = Console(file=file, force_terminal=True)
-    threading.Timer(0.2, os.write, (ours, b"q")).start()
-    started = time.monotonic()
-    run_top(lambda: [now], console, 60.0, keys=file)
-    assert time.monotonic() - started < 30.0  # and not when the next update comes
+    fetched: list[float] = []
+
+    def fetch() -> list[Run]:
+        fetched.append(time.monotonic())
+        if len(fetched) == 2:  # the first update: it follows soon
+            os.write(ours, b"q")
+        return [now]
+
+    run_top(fetch, Console(file=file, force_terminal=True), 60.0, keys=file)
+    assert time.monotonic() - fetched[-1] < 30.0  # and not when the next update comes

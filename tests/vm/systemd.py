@@ -53,10 +53,11 @@ StandardError=tty
 TTYPath=/dev/ttyS0
 """
 
-#: Shorter waits, and room for a start that takes 15 s, emulated on an idle host.
+#: Shorter waits, and room: emulated on an idle host, a start takes 15 s and a stop up to 6 s.
 _DROP_IN = """[Service]
 TimeoutStartSec=300
-WatchdogSec=10
+TimeoutStopSec=60
+WatchdogSec=30
 RestartSec=1
 SupplementaryGroups=pipelined-web
 """
