@@ -85,19 +85,23 @@ def open_client(url: str | None, http_config: Path | None) -> Client:
     return Client(_base_url(url or DEFAULT_URL), config)
 
 
+def _url_name() -> str:
+    """Where the address comes from."""
+    return "--url" if was_given("url") else URL_VARIABLE
+
+
 def _base_url(url: str) -> str:
     """`url` without a path; one with a password is not even shown."""
-    name = "--url" if was_given("url") else URL_VARIABLE
     if "@" in url:
         where = "they belong in --http.config.file"
-        raise click.UsageError(f"{name} must have no user or password: {where}")
+        raise click.UsageError(f"{_url_name()} must have no user or password: {where}")
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         valid = parts.scheme in ("http", "https") and parts.hostname and (parts.port or 1)
     except ValueError:
         valid = None
     if not valid or parts.path.strip("/") or parts.query:
-        raise click.UsageError(f"{name} must be like {DEFAULT_URL}, not {url}")
+        raise click.UsageError(f"{_url_name()} must be like {DEFAULT_URL}, not {url}")
     return f"{parts.scheme}://{parts.netloc}"
 
 
