@@ -39,7 +39,7 @@ from pipelined.records.process import Process
 from pipelined.records.stage import Gap
 from pipelined.runs import Run, Series, Timeline
 from pipelined.saver import Saver, finish_cut_off
-from pipelined.starter import Starter, boot_id
+from pipelined.starter import Starter, boot_id, host_mark
 from pipelined.wording import duration
 
 __all__ = ["Hook", "MapUse", "Observer", "SweepStats"]
@@ -215,9 +215,12 @@ class Observer(AbstractContextManager["Observer"]):
         observer = cls(loaded, sweep, model, hooks, pace)
         observer._cgroups, observer._watched = cgroups, watched
         if file:
-            observer._saver = Saver(file, watched, cgroups, mark, is_empty=saved is None)
-        if saved and rebooted:
-            observer._finish_cut_off = partial(finish_cut_off, *saved, host, new_model)
+            this = host_mark(host)
+            observer._saver = Saver(file, watched, cgroups, mark, host=this, is_empty=saved is None)
+            if saved and rebooted and saved[0].host == this:
+                observer._finish_cut_off = partial(finish_cut_off, *saved, host, new_model)
+            elif rebooted:  # of a disk that was copied: its runs are that host's
+                log.info("%s is not known to be of this host: nothing to finish", file.path)
         observer.sweep()
         return observer
 
@@ -433,9 +436,9 @@ def _log_cut_off(finish: Callable[[], int]) -> None:
         log.exception("runs that lived when the host went down cannot be finished")
         return
     if count:
-        log.warning("runs that lived when the host went down, and ended unwatched: %d", count)
+        log.warning("runs that the host's last boot left without a record of their end: %d", count)
     else:
-        log.info("no run lived when the host went down, or all are stored already")
+        log.info("all runs of the host's last boot are stored already")
 
 
 def _by_command(exits: Iterable[str]) -> dict[str, set[int]]:

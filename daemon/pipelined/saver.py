@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from pipelined.kernel.checkpoint import Checkpoint, Restored, cut_off
 from pipelined.kernel.checkpoint_file import CheckpointFile
@@ -38,9 +39,10 @@ class Saver:
         cgroups: CgroupNames,
         mark: str,
         *,
+        host: str,
         is_empty: bool,
     ) -> None:
-        """`watched` as in `Model`, `mark` as in `Identities`.
+        """`watched` as in `Model`, `mark` as in `Identities`, `host` as in `Checkpoint`.
 
         `is_empty`: nothing is in the file.
         """
@@ -48,6 +50,7 @@ class Saver:
         self._watched = watched
         self._cgroups = cgroups
         self._mark = mark
+        self._host = host
         self._is_empty = is_empty
         self._next = 0.0
         self._oldest = math.inf
@@ -67,13 +70,14 @@ class Saver:
         self._worked = time.thread_time()
         if not unfinished:
             return None
-        return sweep.checkpoint(
+        found = sweep.checkpoint(
             unfinished,
             unix=self._watched.unix,
             gaps=self._watched.gaps,
             cgroups=self._cgroups.known,
             origin=self._mark,
         )
+        return replace(found, host=self._host)
 
     def write(self, checkpoint: Checkpoint | None) -> None:
         """Write that, and set the time for the next one."""

@@ -10,13 +10,15 @@ get their own runs.
 
 from __future__ import annotations
 
+import hashlib
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from pipelined.errors import UserError, why
 
-__all__ = ["NS_PER_TICK", "STARTER_NAME", "Starter", "boot_id", "start_ticks"]
+__all__ = ["NS_PER_TICK", "STARTER_NAME", "Starter", "boot_id", "host_mark", "start_ticks"]
 
 #: The kernel keeps 15 bytes of a name. With a blank, it can be in no list of the configuration.
 STARTER_NAME = "pipelined run"
@@ -78,6 +80,14 @@ def start_ticks(entry: Path) -> int:
     # The second field is the name, which may have blanks, parentheses, and, as the kernel cuts it
     # off after 15 bytes, half a character; the start is field 22.
     return int((entry / "stat").read_bytes().rpartition(b")")[2].split()[19])
+
+
+def host_mark(name: str, root: Path = Path("/")) -> str:
+    """What names this host in all its boots: made of its machine id (machine-id(5), which is not to
+    be shown as it is); where it has none, as in a container, of its name."""
+    with suppress(OSError):
+        name = (root / "etc/machine-id").read_text().strip() or name
+    return hashlib.sha256(f"pipelined\n{name}".encode()).hexdigest()[:16]
 
 
 def boot_id(proc: Path = Path("/proc")) -> str:

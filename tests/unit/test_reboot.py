@@ -29,6 +29,7 @@ from pipelined.observer import Observer
 from pipelined.records.stage import NS, Gap
 from pipelined.runs import Run
 from pipelined.saver import finish_cut_off
+from pipelined.starter import host_mark
 from unit.recordings import RecordedMaps, recording, swept
 from unit.waiting import PATIENCE
 
@@ -62,7 +63,8 @@ def begun() -> tuple[Checkpoint, Run]:
     )
     watched.update(groups, NS * moment.now_ns + 1)
     (run,) = watched.runs()
-    return replace(taken, boot_id=BOOT, watched_ns=moment.now_ns), run
+    host = host_mark("db1")
+    return replace(taken, boot_id=BOOT, host=host, watched_ns=moment.now_ns), run
 
 
 def finished(
@@ -230,8 +232,21 @@ def test_a_start_after_a_reboot_hands_out_what_was_cut_off(
     (run, _), *others = (one.make() for one in given)
     assert run.id == begun()[1].id and not others
     assert run.end and run.wall_seconds == pytest.approx(run.end - run.start, abs=0.001)
-    assert warnings(caplog) == ["runs that lived when the host went down, and ended unwatched: 1"]
+    assert warnings(caplog) == [
+        "runs that the host's last boot left without a record of their end: 1"
+    ]
     assert (observer.runs(), observer.totals(), observer.ended()) == ([], {}, 0)
+
+
+@pytest.mark.parametrize("host", ["", "that of another"])
+def test_what_another_host_has_left_on_a_copied_disk_is_not_finished(
+    start: Callable[..., Observer], state: Path, caplog: pytest.LogCaptureFixture, host: str
+) -> None:
+    (state / FILE_NAME).write_bytes(replace(begun()[0], host=host).encode())
+    given: list[Finished] = []
+    start(state, on_finished=given.append).close()
+    assert not given and not warnings(caplog)
+    assert not (state / FILE_NAME).exists()
 
 
 def test_the_checkpoint_is_there_until_what_lives_now_is_saved(

@@ -16,7 +16,7 @@ from pipelined.model.started import KEPT, KEPT_IN_ALL, KEPT_SECONDS, Started
 from pipelined.model.tracker import Model
 from pipelined.records.stage import COUNTERS, Group
 from pipelined.runs import STATES
-from pipelined.starter import STARTER_NAME, Starter
+from pipelined.starter import STARTER_NAME, Starter, host_mark
 from unit.test_tracker import group, model
 
 ALICE, BOB = Starter(4711, 100), Starter(4712, 100)
@@ -39,6 +39,20 @@ def test_it_is_known_by_its_id_its_start_and_the_boot_of_its_host() -> None:
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not BOOT_ID:PID:START_TICKS"):
         Starter.parse(text)
+
+
+def test_a_host_is_known_by_its_machine_id_else_by_its_name(tmp_path: Path) -> None:
+    def mark(name: str, machine_id: str | None) -> str:
+        file = tmp_path / "etc/machine-id"
+        file.parent.mkdir(exist_ok=True)
+        file.unlink(missing_ok=True)
+        if machine_id is not None:
+            file.write_text(machine_id)
+        return host_mark(name, tmp_path)
+
+    assert mark("db1", "4a2a\n") == mark("renamed", "4a2a\n") != mark("db1", "4a2b\n")
+    assert "4a2a" not in mark("db1", "4a2a")
+    assert mark("db1", None) == mark("db1", "") != mark("db2", None)
 
 
 def test_its_start_is_counted_in_clock_ticks() -> None:

@@ -118,6 +118,8 @@ class Checkpoint:
     """Variables that identify instances of jobs, by the numbers that stages and tasks refer to."""
     origin: str = ""
     """What the ids of its runs end with."""
+    host: str = ""
+    """Of which host (`host_mark`); empty if that is not known."""
 
     def encode(self) -> bytes:
         """What `decode` reads."""
@@ -139,6 +141,7 @@ class Checkpoint:
             "pipes": len(self.pipes),
             "tasks": len(self.tasks) // sizeof(layout.WrittenTask),
             "origin": self.origin,
+            "host": self.host,
             "instances": [[key, *found.items()] for key, found in self.instances.items()],
         }
         described = json.dumps(header).encode()
@@ -192,6 +195,7 @@ class Checkpoint:
             pipes=dict(zip(keys, pipes, strict=True)),
             tasks=b"".join(tasks),
             origin=_text(header.get("origin", "")),
+            host=_text(header.get("host", "")),
             instances={
                 _number(key): {_text(name): _text(value) for name, value in found}
                 for key, *found in header.get("instances", ())
