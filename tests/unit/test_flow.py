@@ -146,6 +146,17 @@ def test_a_fan_out_is_bounded_by_each_reader() -> None:
     assert through(found) == [(None, MB), (MB, 2 * MB), (MB, None), (MB, None)]
 
 
+@pytest.mark.parametrize(("writers", "bound"), [(127, 127 * MB), (128, 900 * MB)])
+def test_a_reader_of_many_may_have_read_from_more_than_are_in_its_run(
+    writers: int, bound: int
+) -> None:
+    made = [make("write", written=MB) for _ in range(writers)]
+    reader = make("read", read=900 * MB, written=900 * MB, command="sort", partial=True)
+    edges = [(at, writers) for at in range(writers)]
+    *_, found = flows([*made, reader], edges, [True] * (writers + 1))
+    assert (found.pipe_in, found.file_read) == (bound, 900 * MB - bound)
+
+
 def test_an_unknown_neighbour_bounds_nothing() -> None:
     (found,) = chain(make("read", "write", read=70, written=50, joined=False))
     assert through([found]) == [(70, 50)]

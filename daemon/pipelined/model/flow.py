@@ -38,6 +38,9 @@ _START = 65536
 _MOST = 0.9
 #: Any number of bytes.
 _ANY = math.inf
+#: A run of more stages may lack writers or readers of its pipes: two parts of which one would be
+#: larger than this together are not joined (MAX_PIPELINE_STAGES in bpf/topology.bpf.h).
+_WHOLE = 128
 
 
 #: A stage's pipes at one side: how many it holds, whether the stages at all their other ends are
@@ -66,8 +69,9 @@ def flows(
     if any(splices):
         may_read = [_ANY if unseen else it for unseen, it in zip(splices, read, strict=True)]
         may_write = [_ANY if unseen else it for unseen, it in zip(splices, written, strict=True)]
-    offered = [0 if known else _ANY for _, known, _ in sources]
-    accepted = [held * _CAPACITY if known else _ANY for held, known, _ in sinks]
+    whole = len(records) <= _WHOLE
+    offered = [0 if known and whole else _ANY for _, known, _ in sources]
+    accepted = [held * _CAPACITY if known and whole else _ANY for held, known, _ in sinks]
     for writer, reader in edges:
         offered[reader] += may_write[writer]
         accepted[writer] += may_read[reader]
