@@ -240,6 +240,10 @@ def test_of_runs_that_are_counted_out_of_order_the_last_is_the_one_that_ended_la
     for wall, end in ((1.0, 3.0), (2.0, 5.0), (3.0, 4.0)):
         sums.ended("failed", "exit", wall, end, EndedRun(f"run-{end}", "4bf9" * 8, wall, end))
         sums.ended("succeeded", None, wall, end - 0.5)
+    sums.ended("failed", "signal", 1.0, 4.9)
+    sums.ended("failed", "signal", 1.0, 4.8, EndedRun("sampled", "4bf9" * 8, 1.0, 4.8))
+    assert sums.failed_traced.pop("signal").run_id == "sampled"
+    assert sums.last_failed_end.pop("signal") == 4.9
     assert (sums.last_run_end, sums.last_run_seconds) == (5.0, 2.0)
     assert (sums.last_complete_end, sums.last_failed_end) == (4.5, {"exit": 5.0})
     assert sums.traced is not None

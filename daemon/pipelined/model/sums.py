@@ -138,14 +138,14 @@ class Sums:
         self.runs += 1
         if not _is_later(self.last_run_end, end):
             self.last_run_seconds, self.last_run_end = wall, end
-        if traced is not None and not _is_later(self.traced and self.traced.end, end):
-            self.traced = traced
+        if traced is not None:
+            self.traced = _last(self.traced, traced)
+            if failure is not None:
+                self.failed_traced[failure] = _last(self.failed_traced.get(failure), traced)
         if failure is not None:
             self.failed[failure] += 1
             if not _is_later(self.last_failed_end.get(failure), end):
                 self.last_failed_end[failure] = end
-                if traced is not None:
-                    self.failed_traced[failure] = traced
         elif result == "interrupted":
             self.interrupted += 1
         elif not _is_later(self.last_complete_end, end):
@@ -179,6 +179,11 @@ class Sums:
         )
         whole = len(known) - known.count(None) + len(self.last_failed_end)
         return levels + stages + whole, self.last_usual_ratio is None
+
+
+def _last(counted: EndedRun | None, run: EndedRun) -> EndedRun:
+    """The one that ended last."""
+    return counted if counted and _is_later(counted.end, run.end) else run
 
 
 def _is_later(counted: float | None, end: float) -> bool:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
-from heapq import nlargest
+from heapq import nsmallest
 from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple
@@ -267,10 +267,10 @@ class Model:
 
     def started(self, starter: Starter, after: int) -> StartedRuns:
         """The runs that a process started: finished ones but the first `after`, and live ones, of
-        many the newest."""
+        many those that began first: the outer ones are among them."""
         finished = self._started.after(starter, after)
         its = (sighting for sighting in self._live if starter in sighting.group.starters)
-        live = nlargest(KEPT, its, key=lambda sighting: sighting.group.clock.start_ns)
+        live = nsmallest(KEPT, its, key=lambda sighting: sighting.group.clock.start_ns)
         runs = [self._views.run(sighting) for sighting in (*finished, *live)]
         return StartedRuns(self._started.count(starter), runs)
 
