@@ -14,7 +14,7 @@ from rich.console import Console
 
 from pipelined.analysis.machine import Costs, Host
 from pipelined.analysis.rewriting import Script
-from pipelined.analysis.script_text import ScriptFile
+from pipelined.analysis.script_lines import ScriptFile
 from pipelined.run.child import Ended
 from pipelined.run.profile import Profile, report_order
 from pipelined.runs import Exit, OtherPipeline, Outcome, Run, Series, Surroundings
@@ -291,14 +291,14 @@ def test_parts_are_ranked_with_their_share_and_bottleneck() -> None:
 
 def test_parts_have_the_lines_of_the_script() -> None:
     text = "#!/bin/sh\nzcat f | awk 1 | sort\nsort g\n"
-    found = report(*nightly(), wall=4.9, file=ScriptFile.of(Script(text)))
+    found = report(*nightly(), wall=4.9, file=ScriptFile(Script(text)))
     assert found.count(" line ") == 1
     rows = [line.split() for line in found.splitlines()]
     assert ["zcat|awk|sort", "2", "0.90", "s"] in [row[:4] for row in rows]
     assert ["sort", "3", "1.4", "s"] in [row[:4] for row in rows]
     assert ["echo|cut", "1.9", "s"] in [row[2:5] for row in rows]  # a loop
     often = text + "zcat f | awk 1 | sort\n" * 3
-    found = report(*nightly(), wall=4.9, file=ScriptFile.of(Script(often)))
+    found = report(*nightly(), wall=4.9, file=ScriptFile(Script(often)))
     rows = [line.split() for line in found.splitlines()]
     assert ["zcat|awk|sort", "2,", "4,", "…", "0.90", "s"] in [row[:6] for row in rows]
 

@@ -49,6 +49,18 @@ AT_ONCE = "find d -type f -exec grep -h x {} +"
             "",
             "awk ends before what writes to it",
         ),
+        *(
+            (f"cat f | sed {text}", f"sed {text} < f", "", "sed ends before what writes to it")
+            for text in ("'/x/{q}'", "'/x/!q'", "'/x/Iq'", r"'\,x,q'", "'/x/ { p; q }'", "-e q")
+        ),
+        ("cat f | sed s/x/y/", "sed s/x/y/ < f", "", ""),
+        ("sort f | uniq -c | rg x | wc", "rg x f | sort | uniq -c | wc", "", ""),
+        (
+            "sort f | uniq -d | rg x | wc",
+            "rg x f | sort | uniq -d | wc",
+            "",
+            "rg finds nothing",
+        ),
         ("cat f | head -n 3", "head -n 3 < f", "", "head ends before what writes to it"),
         ("zcat f.gz | sort | head", "zcat f.gz | LC_ALL=C sort | head", "", ""),
     ],

@@ -986,6 +986,30 @@ def test_a_sort_behind_may_need_the_order_of_the_one_in_front(options: str) -> N
         assert barrier_advice(f"{text}{any_order}", run).startswith("Try: put awk before sort.")
 
 
+@pytest.mark.parametrize(
+    ("last", "condition"),
+    [
+        ("uniq", "passes on lines as they are (uniq behind it needs the order of sort)"),
+        ("wc", "sort has neither"),
+        ("grep", "the order of the result does not matter"),
+    ],
+)
+def test_branches_behind_a_mover_are_followed_once(last: str, condition: str) -> None:
+    run = diamonds(barrier("grep").stages[:3], "tr", last, 80)
+    (found,) = RULES_BY_ID["barrier"](Case.of(run, HOST))
+    assert re.search(f"^Try: put grep before sort, if .*{re.escape(condition)}", found.advice)
+
+
+def test_what_is_put_before_a_barrier_may_be_in_a_circle() -> None:
+    stages = [replace(stage, command="tr") for stage in barrier("grep").stages[3:]]
+    run = replace(
+        barrier("grep"),
+        stages=(*barrier("grep").stages[:3], *stages),
+        edges=((0, 1), (1, 2), (2, 3), (3, 2)),
+    )
+    assert "put grep before sort" in find(run, "barrier").advice
+
+
 @pytest.mark.parametrize("options", ["-s ,", "-bs ,", "-r -s ,", "--sep=,", "--before"])
 def test_nothing_is_put_before_a_tac_that_turns_other_pieces_than_lines(options: str) -> None:
     tac = replace(barrier().stages[1], command="tac")
@@ -1391,6 +1415,33 @@ def test_what_is_sorted_again_before_it_is_paired_may_come_in_another_order() ->
     assert found.stages == (1,) and "join" not in found.advice and found.rewrite is not None
 
 
+def diamonds(first: Sequence[Stage], command: str, last: str, count: int) -> Run:
+    """Behind the first stages `count` times two stages that read from one and write to one."""
+    stages = list(first)
+    edges = [(at - 1, at) for at in range(1, len(stages))]
+    for _ in range(count):
+        at = len(stages)
+        stages += [make_stage(at + n, command, (60, 60)) for n in (1, 1, 2)]
+        edges += [(at - 1, at), (at - 1, at + 1), (at, at + 2), (at + 1, at + 2)]
+    stages.append(make_stage(len(stages) + 1, last, (60, 60)))
+    return run_of(stages, edges=(*edges, (len(stages) - 2, len(stages) - 1)))
+
+
+def test_behind_a_sort_stages_may_write_in_a_circle() -> None:
+    names = enumerate(("cat", "grep", "join"), 3)
+    stages = [*sorting().stages[:2], *(make_stage(n, name, (60, 60)) for n, name in names)]
+    edges = ((0, 1), (1, 2), (2, 3), (3, 4), (4, 2))
+    found = find(run_of(stages, edges=edges), "sort-locale")
+    assert found.advice.startswith("Try: LC_ALL=C sort and LC_ALL=C join, which")
+
+
+@pytest.mark.parametrize("again", ["uniq", "sort"])
+def test_branches_behind_a_sort_are_followed_once(again: str) -> None:
+    run = diamonds(sorting().stages[:2], again, "join", 80)
+    (found, *_) = (one for one in findings(run, HOST) if one.id == "sort-locale")
+    assert ("LC_ALL=C join" in found.advice) == (again != "sort")
+
+
 def test_in_the_order_of_code_points_bytes_are_the_same_order_for_less() -> None:
     def found(locale: str) -> Finding:
         script = Script("zcat f | sort | uniq", locale=locale)
@@ -1655,6 +1706,9 @@ def test_names_from_ls_are_handed_over_many_at_a_time() -> None:
         find(storm("xargs"), "fork-storm").advice
     )
     assert "-exec CMD {} +" in find(storm("find"), "fork-storm").advice
+    for starter in ("find", "xargs"):
+        advice = find(storm(starter), "fork-storm").advice
+        assert advice.endswith(". With grep -h and head -q no file names are printed.")
 
 
 def test_parts_of_the_input_become_larger_not_more_for_each() -> None:

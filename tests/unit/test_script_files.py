@@ -10,6 +10,7 @@ import pytest
 
 from pipelined.analysis.rewriting import Script
 from pipelined.run.script_files import known_script
+from unit.test_script_text import run
 
 
 def here(text: str) -> Script:
@@ -31,7 +32,7 @@ def test_a_script_begins_in_the_locale_of_who_starts_it(command: str, tmp_path: 
     found = known_script(command.replace("$PWD", str(tmp_path)), here)
     assert found
     assert (found.script.locale, found.script.characters) == ("de_DE.UTF-8", "C.UTF-8")
-    assert [place.line for place in found.places] == [2]
+    assert found.lines_of([run("a", 1.0, "sort", "wc")]) == (2,)
 
 
 @pytest.mark.parametrize("command", ["LC_ALL=C ./nightly.sh", "env LC_ALL=C ./nightly.sh"])

@@ -15,15 +15,12 @@ from rich.console import Console
 
 from pipelined.analysis.comparison_rows import Figure
 from pipelined.analysis.improvement import Improvement, ScriptImprovement, Tried
-from pipelined.analysis.rewriting import Script
 from pipelined.analysis.script_text import (
     Place,
     Replaced,
-    ScriptFile,
     by_cost,
     fails_as_any_stage,
     goes_by_status,
-    locale_of,
     places,
     replaced,
     script_file,
@@ -171,65 +168,6 @@ def test_a_command_that_runs_a_script_is_known(command: str, found: tuple[str, s
     assert script_file(command) == found
 
 
-OURS = "de_DE.UTF-8"
-
-
-@pytest.mark.parametrize(
-    ("script", "locale"),
-    [
-        ("export LC_ALL=C\nsort f", "C"),
-        ("#!/bin/sh -e\n# fast: LC_ALL\nexport LC_ALL=POSIX  # bytes\n\nsort f", "C"),
-        ("sort f\nexport LC_ALL=C", None),  # set behind it
-        ("export LC_ALL=C; sort f", None),
-        ("if x; then\n  export LC_ALL=C\nfi\nsort f", None),
-        ("export LC_ALL=C\nexport LC_ALL=C\nsort f", None),
-        ("export LC_ALL=C.UTF-8\nsort f", None),
-        ("set -e; export LANG=C LC_COLLATE=C\nsort f", None),
-        ("LC_ALL=C\nexport LC_ALL\nsort f", None),
-        ("export LC_ALL=C\nunset LC_ALL\nsort f", None),
-        ("declare -x LC_COLLATE=C\nsort f", None),
-        ("LANG=C; sort f", None),
-        (". ./settings\nsort f", None),
-        ("if x; then source settings; fi\nsort f", None),
-        ('eval "$settings"\nsort f', None),
-        ("export $(cat settings)\nsort f", None),
-        ("#!/bin/bash -l\nsort f", None),
-        ("LC_ALL=C sort f | uniq", OURS),
-        ("zcat f | LC_ALL=C LANG=C sort\nsort f", OURS),
-        ("# LC_ALL is not set\nsort f", OURS),
-        ("#!/bin/bash -e\nexport LANGUAGES=2 PATH\n./x\nsort f", OURS),
-    ],
-)
-def test_the_locale_of_a_line_is_known_only_if_that_is_certain(
-    script: str, locale: str | None
-) -> None:
-    last = script.count("\n") + 1
-    assert locale_of(script, last, OURS) == locale
-    assert locale_of(script, last, None) == (locale if locale == "C" else None)
-
-
-@pytest.mark.parametrize(
-    ("text", "locale", "characters"),
-    [
-        ("sort f | uniq\nsort g | uniq\n", OURS, "C.UTF-8"),
-        ("export LC_ALL=C\nsort f | uniq\n", "C", "C"),
-        ("sort f | uniq\nexport LC_ALL=C\nsort f | uniq\n", None, None),  # which is not certain
-        ("sort $1 | wc\n", None, None),  # it is no line of it
-    ],
-)
-def test_a_run_has_the_locale_of_its_line(
-    text: str, locale: str | None, characters: str | None
-) -> None:
-    file = ScriptFile.of(Script(text, locale=OURS, characters="C.UTF-8"))
-    one = given(run("a", 1.0, "sort", "uniq"), "sort f", "uniq")
-    known = Script.of_arguments(one)
-    assert known
-    found = file.with_locale(known, one)
-    assert (found.text, found.locale, found.characters) == (known.text, locale, characters)
-    inside = replace(one, series=replace(one.series, nested=True))  # of another script, maybe
-    assert file.with_locale(known, inside) == known
-
-
 # -- what ran, and what can run by itself
 
 
@@ -275,17 +213,6 @@ def test_of_a_script_that_executes_another_program_the_arguments_come_last() -> 
     assert [(seconds, place.line) for seconds, place in costly] == [(9.0, 2)]
 
 
-def test_alike_runs_are_of_each_line_whose_words_they_have() -> None:
-    text = "sort f | uniq\nsort g | uniq\nsort $h | uniq\nsort f | wc\nsort f | uniq\n"
-    found = ScriptFile.of(Script(text))
-    of_f = given(run("a", 1.0, "sort", "uniq"), "sort f", "uniq")
-    of_g = given(run("b", 1.0, "sort", "uniq"), "sort g", "uniq")
-    assert found.lines_of([of_f]) == (1, 5)
-    assert found.lines_of([of_g, of_f]) == (1, 2, 5)
-    assert found.lines_of([run("c", 1.0, "sort", "uniq")]) == (1, 2, 5)  # no words are known
-    assert found.lines_of([run("d", 1.0, "sort", "tail")]) == ()
-
-
 def test_lines_that_cannot_be_distinguished_share_their_runs() -> None:
     script = "sort a | uniq\nsort *.b | uniq\n"
     costly, _ = by_cost(places(script), [run("1", 3.0, "sort", "uniq")])
@@ -309,6 +236,43 @@ def test_lines_that_cannot_be_distinguished_share_their_runs() -> None:
         ("for i in 1 2; do\n  {}\ndone\n", True, False),
         ("f() {{\n  {}\n}}\nf || exit 3\nls\n", True, False),
         ("if a; then\n  {}\nfi\nls\n", False, False),
+        # what follows it
+        ("if [ -f f ]; then\n  {}\nelse\n  echo none\nfi\n", True, False),
+        ("if a; then\n  {}\nelif b; then\n  echo none\nfi\n", True, False),
+        ("case $1 in\na)\n  {}\n  ;;\nb) ls;;\nesac\n", True, False),
+        ("case $1 in\na)\n  {}\n  ;& b) ls;;\nesac\n", True, False),
+        ("for f in a b; do\n  {}\ndone > out\n", True, False),
+        ("for f in a b; do\n  {}\ndone 2>&1 >> 'my out' # all\n", True, False),
+        ("for f in a b; do\n  {}\ndone > out\nls\n", False, False),
+        ("while read f; do\n  {}\ndone < list\n", True, False),
+        ('while read f; do\n  {}\ndone < "$LIST"\nls\n', False, False),
+        ("while read f; do\n  {}\ndone < <(ls | sort)\nls\n", False, False),
+        ("while read f; do\n  {}\ndone <<END\na\nEND\n", True, False),
+        ("while a; do\n  {}\ndone || exit 3\nls\n", True, False),
+        ("while a; do\n  {}\ndone > out || exit 3\nls\n", True, False),
+        ("while a; do\n  {}\ndone &\nwait $!\nls\n", True, False),
+        ("if a; then\n  {}\nfi && touch ok\nls\n", True, False),
+        ("x=`\n{}\n`\nls\n", True, False),
+        ("{}\nexit\n", True, False),
+        ("if a; then\n  {}\n  exit # well\nfi\nls\n", True, False),
+        ("{}\nexit 0\n", False, False),
+        ("{}\nexit $broken\n", False, False),
+        ("{}\nexit_well\nls\n", False, False),
+        ("f() {{\n  {}\n  return\n}}\nf || exit 3\nls\n", True, False),
+        ("f() {{\n  {}\n  return 2\n}}\nls\n", False, False),
+        ("if\n  {}\nthen\n  ls\nfi\nls\n", True, False),
+        ("while\n  {}\ndo\n  ls\ndone\nls\n", True, False),
+        ("{}\ndo-release-upgrade\n", False, False),
+        # what is in front of `set`
+        ('if [ -n "$S" ]; then set -e; fi\n{}\nls\n', True, False),
+        ("if a; then b; else set -e; fi\n{}\nls\n", True, False),
+        ("for i in 1; do set -e; done\n{}\nls\n", True, False),
+        ("f() {{ set -e; }}\nf\n{}\nls\n", True, False),
+        ("case $1 in a) set -e;; esac\n{}\nls\n", True, False),
+        ("set -u; set -e\n{}\nls\n", True, False),
+        ("set -u \\\n  -o errexit\n{}\nls\n", True, False),
+        ("[ $BASH ] && {{ set -o pipefail; }}\n{}\nls\n", False, True),
+        ("# we then set -e\n{}\nls\n", False, False),
     ],
 )
 def test_what_a_script_sets_and_asks_decides_what_a_failure_is(

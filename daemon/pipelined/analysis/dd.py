@@ -11,8 +11,8 @@ from pipelined.analysis.shell_words import Word
 
 __all__ = [
     "IN_BLOCKS",
-    "IN_SMALLER_BLOCKS",
     "copies_alike",
+    "in_smaller_blocks",
     "input_file",
     "is_device",
     "with_blocks",
@@ -21,8 +21,6 @@ __all__ = [
 
 #: What other blocks change as well, for a sentence that ends with ``bs=64k``.
 IN_BLOCKS = "; count=, skip= and seek= are in blocks"
-#: The same of smaller ones: a tape gives no part of its block.
-IN_SMALLER_BLOCKS = f"{IN_BLOCKS}; of a tape only obs=, with the old size as ibs="
 #: Of what is below /dev these two give the same to whoever reads, and /dev/shm has files.
 _DEVICE = re.compile(r"/dev/(?!(null|zero)$|shm/)")
 #: Operands of which what is copied does not depend. With ``count``, ``skip`` and ``seek`` blocks
@@ -38,6 +36,16 @@ _UNITS: Mapping[str, int] = {"": 1, "c": 1, "w": 2, "b": 512} | {
     for letter, power in (("k", 1), ("K", 1), ("M", 2), ("G", 3))
     for more, base in (("", 1024), ("B", 1000), ("iB", 1024))
 }
+
+
+def in_smaller_blocks(size: str) -> str:
+    """The operands of ``dd`` for smaller blocks, with what they change as well: a tape gives no
+    part of its block.
+
+    >>> in_smaller_blocks("32k")
+    'bs=32k; count=, skip= and seek= are in blocks; from a tape write ibs=OLD obs=32k'
+    """
+    return f"bs={size}{IN_BLOCKS}; from a tape write ibs=OLD obs={size}"
 
 
 def with_blocks(command: Command, size: str) -> Command | None:

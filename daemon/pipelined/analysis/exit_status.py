@@ -23,11 +23,13 @@ __all__ = ["another_status"]
 _SEEKING = GREPS | {"bzgrep", "rg", "xzgrep", "zgrep", "zstdgrep"}
 #: Programs that pass on something if they are given something.
 _KEEPING = BARRIERS | COPIERS | {"wc"}
+#: So does uniq with these options: not with -d or -u.
+_KEEPS_ONE_OF_EACH = re.compile(r"-[ciz]*([fsw]\d+)?|--(count|ignore-case)")
 #: Words with which a program may end before its input does.
 _ENDING: Mapping[str, re.Pattern[str]] = {
     **dict.fromkeys(AWKS, re.compile(r"\bexit\b")),
     **dict.fromkeys(_SEEKING, re.compile("^-[A-Za-z]*[Llmq]|^--(files|max|quiet|silent)")),
-    "sed": re.compile(r"(^|[\d$;}/])\s*[Qq]"),
+    "sed": re.compile(r"(^(-[nErsuz]*e|--expression=)?|[\d$;{}!]|/[IM]*|\\(.).+\3[IM]*)\s*[Qq]"),
 }
 
 
@@ -75,10 +77,15 @@ def _failure(commands: Sequence[Command]) -> _Failure:
         return _Failure()
     last, (when, _) = found[-1]
     # if an earlier one finds nothing, so does the last, and what comes out shows it
-    shows = commands[last].program not in _SEEKING or all(
-        one.program in _KEEPING for one in commands[last + 1 :]
-    )
+    shows = commands[last].program not in _SEEKING or all(map(_keeps, commands[last + 1 :]))
     return _Failure(when, shows and all(one.certain for _, one in found))
+
+
+def _keeps(command: Command) -> bool:
+    """Whether it passes on something if it is given something."""
+    options = (word.value for word in command.arguments)
+    of_each = command.program == "uniq" and all(map(_KEEPS_ONE_OF_EACH.fullmatch, options))
+    return of_each or command.program in _KEEPING
 
 
 def _failure_of(command: Command) -> _Failure:

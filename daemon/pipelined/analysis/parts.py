@@ -19,7 +19,7 @@ from pipelined.analysis.rewriting import Script
 from pipelined.analysis.rules.cpus import COST
 from pipelined.analysis.rules.processes import SHORT_LIFE, started_share
 from pipelined.analysis.rules.rule import WORTH_SHARE
-from pipelined.analysis.script_text import ScriptFile
+from pipelined.analysis.script_lines import ScriptFile
 from pipelined.analysis.sentence import bottleneck_label, brief, main_bottleneck
 from pipelined.nesting import Line, largest_first
 from pipelined.runs import Run

@@ -25,26 +25,37 @@ DIRECTORY = "a directory"
 _NAMES_ONLY = frozenset({"basename", "df", "dirname", "du", "echo", "ls", "lsof", "printf", "stat"})
 #: What may stand in one word with the name of a file: ``-a``, ``--file=``, ``if=``.
 _BEFORE_NAME = re.compile(r"-[A-Za-z0-9]|[\w-]+=", re.ASCII)
+#: What a command behind a pipe reads from it by: that is there in each run.
+_PIPE = re.compile("-|/dev/stdin|(/dev|/proc/self)/fd/0")
+#: Descriptors that are written to.
+_WRITTEN = re.compile("/dev/std(out|err)|(/dev|/proc/self)/fd/[12]")
 
 
 def why_not_read_again(pipeline: Pipeline, kinds: Kinds) -> str:
-    """Why a pipeline is not to be run again and again; empty if its input is no reason.
+    """Why a pipeline is not to be run again and again, in which no command but the first reads what
+    the pipeline is given as its standard input; empty if its input is no reason.
 
     >>> from pipelined.analysis.shell_text import parse
     >>> def kinds(word):
     ...     return {"p": ["a FIFO"], "d": ["a directory"]}.get(word.value, [])
-    >>> [
-    ...     why_not_read_again(parse(text), kinds)
-    ...     for text in ("sort f p", "dd if=p | wc", "cat d | wc", "grep p f", "ls p | wc", "du d")
-    ... ]
-    ['p is a FIFO', 'p is a FIFO', 'd is a directory', '', '', '']
+    >>> for text in ("sort f p", "cat d | wc", "ls p | wc", "du d"):
+    ...     print(f"{text}:", *filter(None, [why_not_read_again(parse(text), kinds)]))
+    sort f p: p is a FIFO, which is not read again and again
+    cat d | wc: d is a directory, and cat reads files
+    ls p | wc:
+    du d:
     """
-    for command in pipeline.commands:
+    for at, command in enumerate(pipeline.commands):
         for word, is_read in _named(command):
+            if _WRITTEN.fullmatch(word.value) or (at and _PIPE.fullmatch(word.value)):
+                continue
             for kind in sorted(kinds(word)):
-                # cat reads none, find and tar what is below it; *.log may name some among files
-                if kind != DIRECTORY or (is_read and word.literal):
-                    return f"{word.text} {'is' if word.literal else 'names'} {kind}"
+                named = f"{word.text} {'is' if word.literal else 'names'} {kind}"
+                if kind != DIRECTORY:
+                    return f"{named}, which is not read again and again"
+                # find and tar read what is below it; *.log may name some among files
+                if is_read and word.literal:
+                    return f"{named}, and {command.program} reads files"
     return ""
 
 

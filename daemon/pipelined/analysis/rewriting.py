@@ -34,6 +34,7 @@ __all__ = [
     "in_place_of_cat",
     "joined",
     "matching",
+    "programs",
     "rewrite",
     "swapped",
     "with_buffer",
@@ -153,10 +154,14 @@ def matching(script: Script | None, run: Run) -> Pipeline | None:
     if {stage.command for stage in run.stages} & set(SHELLS):
         return None  # a part that the shell runs itself
     edges = {(index, index + 1) for index in range(len(run.stages) - 1)}
-    programs = [command.program for command in found.commands]
-    named = [SCRIPTS.get(name, name)[:15] for name in programs]
-    same = named == [SCRIPTS.get(stage.command, stage.command) for stage in run.stages]
-    return found if same and set(run.edges) == edges else None
+    return found if programs(found) == programs(run) and set(run.edges) == edges else None
+
+
+def programs(what: Pipeline | Run) -> tuple[str, ...]:
+    """The programs of a pipeline or a run, by which a text and its runs are alike."""
+    if isinstance(what, Pipeline):  # the kernel keeps 15 bytes of a name
+        return tuple(SCRIPTS.get(one.program, one.program)[:15] for one in what.commands)
+    return tuple(SCRIPTS.get(stage.command, stage.command) for stage in what.stages)
 
 
 def rewrite(

@@ -11,7 +11,7 @@ import difflib
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pipelined.analysis.read_again import Kinds, why_not_read_again
 from pipelined.analysis.rewriting import Script, files, matching
@@ -25,11 +25,10 @@ from pipelined.wording import listing
 __all__ = [
     "Place",
     "Replaced",
-    "ScriptFile",
     "by_cost",
     "fails_as_any_stage",
     "goes_by_status",
-    "locale_of",
+    "is_of",
     "places",
     "replaced",
     "script_file",
@@ -46,29 +45,32 @@ _MOVES = re.compile(
     r"(?:cd|pushd)\b(.*)$",
     re.MULTILINE,
 )
-#: What a script sets for all that follows: `set -euo pipefail`, or its first line.
-_SET = re.compile(r"(?:^|[;&])\s*set\s+(.*)$|\A#!\S+(.*)$", re.MULTILINE)
+#: What a script may set for all that follows: `set -euo pipefail`, or its first line.
+_SET = re.compile(
+    r"(?:^|[;&|()`])[ \t]*(?:(?:if|then|elif|else|while|until|do|!|\{|command|builtin)[ \t]+)*"
+    r"set[ \t]+((?:\\\n|[^\n;&|#)}`])*)|\A#!\S+(.*)$",
+    re.MULTILINE,
+)
 #: What asks for the exit status of what ran before.
 _ASKS_STATUS = re.compile(r"\$\?|\bPIPESTATUS\b|\btrap\b.*\bERR\b")
-#: What follows the last command of a script, of a function, or of what is in parentheses.
-_END = re.compile(r"(?:[\s;]|#.*+|\b(?:done|esac|fi)\b)*+(?:[})]|\Z)")
+_REDIRECTION = (
+    r"[ \t]*\d*(?:>>|>\||<>|[<>]&|&>>?|<<<|[<>])[ \t]*"
+    r"(?:[\w./$%+,:@~-]|\$\{\w+\}|\\.|'[^'\n]*'|\"[^\"\n]*\"|<\([^()\n]*\))+"
+)
+#: The end of a loop and the like whose exit status nothing in the same line asks for.
+_CLOSED = rf"(?:done|esac|fi)(?:{_REDIRECTION})*[ \t]*(?=[\n;#]|\Z)"
+#: What follows a command whose exit status is, or may be, that of the script, of a function, of
+#: what is in parentheses, or of a condition.
+_END = re.compile(
+    rf"(?:\s|;(?![;&])|\#.*$|\b{_CLOSED})*"
+    rf"(?:[}})`]|\Z|;[;&]|(?!{_CLOSED})(?:done|esac|fi|then|elif|else|do)(?![\w./=-])"
+    r"|(?:exit|return)(?![\w./=-])(?![ \t]+(?!\d+[<>])[\w\"'$-]))",
+    re.MULTILINE,
+)
+_CLOSING = {"'": re.compile("[^']*'"), '"': re.compile(r'(?:[^"\\]|\\.)*"', re.DOTALL)}
 #: What follows `cd` to one directory, named in full, up to the end of the line or of the script.
 _NAMED = re.compile(
     r"\s+(['\"]?)(/[\w./@%+,-]*)\1\s*(?:\|\|\s*(?:exit|return)\s*\d*\s*)?(?:#.*)?", re.ASCII
-)
-
-#: A line that sets the locale for all that follows to the one that compares bytes.
-_SETS_C = re.compile(r"^export LC_ALL=(?:C|POSIX)[ \t]*(?:$|[;#])", re.MULTILINE)
-#: What may name a locale and sets none: a comment, and what one command gets.
-_SETS_NONE = re.compile(
-    r"^\s*\#.*$|(?:^|[|;&({])\s*(?:(?:LC_\w+|LANG)=[^\s;&|]*[ \t]+)+(?=[\w./])", re.MULTILINE
-)
-_NAMES_LOCALE = re.compile(r"LC_|LANG(?:UAGE)?\b")
-#: What may set a locale without its name: a login shell, another file, a text that is worked out.
-_MAY_SET = re.compile(
-    r"\A#!.*\s-\w*l"
-    r"|(?:^|[;&|({]|\b(?:then|do|else))\s*(?:(?:\.|source|eval)\s|export\s+[\"'$`])",
-    re.MULTILINE,
 )
 
 
@@ -115,26 +117,10 @@ def script_file(text: str) -> tuple[str, str]:
     return "", values[0] if "/" in values[0] and not unsafe(found) else ""
 
 
-def locale_of(script: str, line: int, own: str | None) -> str | None:
-    """The locale in which a line of a script begins, which was started in the locale `own`; None
-    if that is not certain.
-
-    >>> texts = ("sort f", "export LC_ALL=C\\nsort f", "LC_ALL=C sort f", "export LANG=$1\\nsort f")
-    >>> [locale_of(text, 2, "de_DE.UTF-8") for text in texts]
-    ['de_DE.UTF-8', 'C', 'de_DE.UTF-8', None]
-    """
-    rest, times = _SETS_C.subn("", _SETS_NONE.sub("", script))
-    if times > 1 or _NAMES_LOCALE.search(rest) or _MAY_SET.search(script):
-        return None
-    if not times:
-        return own
-    found = _SETS_C.search(script)
-    return "C" if found and script.count("\n", 0, found.start()) + 1 < line else None
-
-
 def goes_by_status(script: str, place: Place, command: str = "") -> bool:
     """Whether what a script does, or its own exit status, may depend on that of one of its
-    pipelines: with ``set -e``, if it asks for one, or if it, or a function, ends with it.
+    pipelines: with ``set -e``, if it asks for one, or if it, a function, a branch or a condition
+    ends with it. In doubt it may.
 
     `command` is what runs it: ``bash -e FILE``.
 
@@ -167,20 +153,15 @@ def places(script: str, least: int = 2) -> list[Place]:
 
 
 def _places(script: str, least: int) -> Iterator[Place]:
-    open_text, ends = "", ""
+    quote, ends = "", ""
     for number, begin, end in _logical_lines(script):
         raw = script[begin:end]
         if ends:  # in a here-document
             ends = "" if raw.strip() == ends else ends
             continue
-        if not raw.lstrip().startswith("#"):
-            if not open_text and (place := _place(script, begin, end, number, least)):
-                yield place
-            quoted = "'" in raw or '"' in raw
-            if quoted or open_text:
-                open_text += raw + "\n"
-            if quoted and not _is_open(_QUOTED_OR_COMMENT.sub(r"\1", open_text)):
-                open_text = ""
+        if not quote and (place := _place(script, begin, end, number, least)):
+            yield place
+        quote = _open_quote(raw, quote)
         if found := _HERE_DOCUMENT.search(raw):
             ends = found[1]
 
@@ -198,14 +179,15 @@ def _logical_lines(script: str) -> Iterator[tuple[int, int, int]]:
         begin, first = at, number + 1
 
 
-def _is_open(text: str) -> bool:
-    """Whether what follows may be in quotes."""
-    try:
-        for _ in tokens(text):
-            pass
-    except ValueError:
-        return True
-    return False
+def _open_quote(text: str, quote: str) -> str:
+    """The quote that is open behind a text, in front of which `quote` is; empty if none is."""
+    if quote:
+        closing = _CLOSING[quote].match(text)
+        if closing is None:
+            return quote
+        text = "_" + text[closing.end() :]  # what follows may belong to the same word
+    found = re.search("['\"]", _QUOTED_OR_COMMENT.sub("", text))
+    return found[0] if found else ""
 
 
 def _place(script: str, begin: int, end: int, number: int, least: int) -> Place | None:
@@ -258,7 +240,7 @@ def by_cost(
     seconds = [0.0] * len(found)
     others: dict[str, list[Run]] = {}
     for run in runs:
-        its = [at for at, place in enumerate(found) if _is_of(run, Script(place.text))]
+        its = [at for at, place in enumerate(found) if is_of(run, Script(place.text))]
         for at in its:
             seconds[at] += run.wall_seconds / len(its)
         if not its and not run.nested:
@@ -271,7 +253,7 @@ def by_cost(
     )
 
 
-def _is_of(run: Run, script: Script) -> bool:
+def is_of(run: Run, script: Script) -> bool:
     """Whether a run is of this pipeline, as far as its command lines are known."""
     pipeline = matching(script, run)
     return pipeline is not None and all(map(_has_words, run.stages, pipeline.commands))
@@ -294,38 +276,6 @@ def _has_words(stage: Stage, command: Command) -> bool:
     return given[len(given) - len(wanted) :] == wanted
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptFile:
-    """A script that a command ran."""
-
-    script: Script
-    """Its text, and what is known of where it began."""
-    places: tuple[Place, ...]
-
-    @classmethod
-    def of(cls, script: Script) -> ScriptFile:
-        return cls(script, tuple(places(script.text, least=1)))
-
-    def lines_of(self, runs: Sequence[Run]) -> tuple[int, ...]:
-        """The lines that alike runs are of, as far as their command lines are known; in order."""
-        texts = ((place.line, Script(place.text, of_one_run=True)) for place in self.places)
-        alike = [(line, text) for line, text in texts if matching(text, runs[0])]
-        return tuple(
-            sorted({line for line, text in alike if any(_is_of(run, text) for run in runs)})
-        )
-
-    def with_locale(self, known: Script, run: Run) -> Script:
-        """What is known of one of its runs, with the locale in which that began, if it is certain
-        which line it is, and what the script sets."""
-        lines = self.lines_of([run]) if known.of_one_run and not run.nested else ()
-        own = self.script
-        locales = {locale_of(own.text, line, own.locale) for line in lines}
-        characters = {locale_of(own.text, line, own.characters) for line in lines}
-        if len(locales) != 1:
-            return known
-        return replace(known, locale=locales.pop(), characters=characters.pop())
-
-
 def why_not_replayed(
     script: str,
     place: Place,
@@ -341,7 +291,7 @@ def why_not_replayed(
     parsed = parse(place.text)
     assert parsed is not None, place.text
     if passing := why_not_read_again(parsed, kinds):
-        return f"{passing}, which is not read again and again"
+        return passing
     if unknown := uncertain(parsed):
         return f"it is not certain that {listing(unknown)} only reads and prints"
     first = parsed.commands[0]

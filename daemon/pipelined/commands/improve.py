@@ -108,9 +108,10 @@ def improve(
         stranger = _stranger(run, _is_credible(word, state_directory, url, http_config))
         word = _recorded_text(word, run)
     from pipelined.commands.improving import improved_pipeline, improved_script
-    from pipelined.run.script_files import shell_script
+    from pipelined.run.script_files import known_script, shell_script
 
     file = shell_script(word)
+    known = known_script(word, script_of)
     script, target = (script_of(word), "") if file else _taken_apart(word)
     console = open_console(sys.stderr, color)
     doubts = filter(None, (stranger and f"{stranger}: {word}", _doubt(script, file)))
@@ -122,7 +123,7 @@ def improve(
     with report_file(output, sys.stdout) as report:
         if file:
             found, daemon = improved_script(
-                word, file, script.locale, limit, open_observer, console
+                word, file, known.script.locale if known else None, limit, open_observer, console
             )
         else:
             found, daemon = improved_pipeline(script, target, limit, open_observer, console)
@@ -227,7 +228,7 @@ def _taken_apart(text: str) -> tuple[Script, str]:
         )
     if passing := why_not_read_again(pipeline, kinds):
         raise UserError(
-            f"nothing was run: {passing}, which is not read again and again",
+            f"nothing was run: {passing}",
             "let it read a file in its place",
         )
     target = output_file(text)

@@ -14,11 +14,11 @@ from pipelined.analysis.exit_status import another_status
 from pipelined.analysis.findings import findings
 from pipelined.analysis.improvement import Improvement, ScriptImprovement
 from pipelined.analysis.rewriting import Script
+from pipelined.analysis.script_locale import locale_of
 from pipelined.analysis.script_text import (
     Place,
     fails_as_any_stage,
     goes_by_status,
-    locale_of,
 )
 from pipelined.errors import INTERRUPTED_STATUS, UserError
 from pipelined.run.child import command_line

@@ -24,11 +24,13 @@ _NOUNS = (
     (stat.S_ISFIFO, "a FIFO"),
     (stat.S_ISSOCK, "a socket"),
     (stat.S_ISREG, ""),
+    (stat.S_ISBLK, ""),
 )
 
 
 def kinds(word: Word) -> set[str]:
-    """What the files are that a word names, regular files and those that are not there apart."""
+    """What the files are that a word names, regular files and block devices and those that are not
+    there apart."""
     names = [word.value] if word.literal else glob.glob(os.path.expanduser(word.value))
     return {kind for name in names if (kind := _kind(name))}
 

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Protocol, Self
 from pipelined.analysis.machine import Host
 from pipelined.analysis.parts import Part, Parts
 from pipelined.analysis.rewriting import Script
-from pipelined.analysis.script_text import ScriptFile
+from pipelined.analysis.script_lines import ScriptFile
 from pipelined.answers.described import describe_run
 from pipelined.answers.lists import CommandPart, TopFinding
 from pipelined.config import Config

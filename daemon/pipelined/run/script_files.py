@@ -10,7 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from pipelined.analysis.rewriting import Script
-from pipelined.analysis.script_text import ScriptFile, script_file
+from pipelined.analysis.script_lines import ScriptFile
+from pipelined.analysis.script_text import script_file
 from pipelined.analysis.shell_words import base
 from pipelined.command_names import COMMON_SHELLS
 
@@ -55,4 +56,4 @@ def known_script(command: str, known: Callable[[str], Script]) -> ScriptFile | N
     if Path(first) != path and base(first) not in COMMON_SHELLS:
         # behind a variable or `env`: the locale may be another one
         script = replace(script, locale=None, characters=None)
-    return ScriptFile.of(script)
+    return ScriptFile(script)

@@ -9,7 +9,7 @@ from pipelined.analysis.awk_text import feeds_command
 from pipelined.analysis.bottleneck import share
 from pipelined.analysis.dd import (
     IN_BLOCKS,
-    IN_SMALLER_BLOCKS,
+    in_smaller_blocks,
     input_file,
     with_blocks,
     with_larger_blocks,
@@ -62,7 +62,7 @@ MISSED = 0.5
 #: How a copier is given blocks that fit the CPU cache.
 SMALLER_BLOCKS = {
     "buffer": "-s 128k",
-    "dd": f"bs=128k{IN_SMALLER_BLOCKS}",
+    "dd": in_smaller_blocks("128k"),
     "mbuffer": "-s 128k",
     "pv": "-B 128k",
 }
@@ -226,7 +226,7 @@ def large_writes(case: Case) -> Iterator[Finding]:
         missed = _missed(case, writer.system_seconds, mean)
         gain = min(wall, turns + woken + missed)
         name, other = stage_label(run, (index,)), stage_label(run, (reading,))
-        blocks = f"bs=32k{IN_SMALLER_BLOCKS}" if writer.command == "dd" else "32 KiB"
+        blocks = in_smaller_blocks("32k") if writer.command == "dd" else "32 KiB"
         yield Finding(
             id="large-writes",
             severity="warning",

@@ -117,17 +117,20 @@ def _needs_order(case: Case, index: int) -> str | None:
 
     Empty if none does; None if whoever reads the result may see it.
     """
-    behind = case.graph.after[index]
-    found: str | None = ""
-    for reader in sorted(behind):
+    after, seen = case.graph.after, {index}
+    queue = sorted(after[index], reverse=True)
+    found = "" if queue else None
+    while queue:
+        reader = queue.pop()
+        if reader in seen:
+            continue
+        seen.add(reader)
         command, words = case.run.stages[reader].command, case.words(reader)
         if command in _ANY_ORDER and (command != "sort" or not words or orders_all(words)):
             continue
         takes = _takes_each_line(case, reader)
         if takes is False or (takes is None and command not in MOSTLY_BY_LINE):
             return command
-        further = _needs_order(case, reader)
-        if further:
-            return further
-        found = None if further is None else found
-    return found if behind else None
+        found = found if after[reader] else None
+        queue += sorted(after[reader], reverse=True)
+    return found

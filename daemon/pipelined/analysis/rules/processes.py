@@ -19,6 +19,8 @@ _FOR_MANY = (
     "Only for a CMD that prints the same for many arguments as for each: not wc, sort, jq, ps, "
     "git log, sed 1d"
 )
+#: What to add where a program would print the name of each file.
+_WITHOUT_NAMES = "With grep -h and head -q no file names are printed"
 
 #: Children that live longer than this on average do work of their own (seconds).
 SHORT_LIFE = 0.050
@@ -94,14 +96,14 @@ def _fewer(case: Case, part: Part) -> str:
     """How the same work is done by fewer processes."""
     if part.command == "find":
         return (
-            f"find … -exec CMD {{}} + in place of \\;: one process for many files. {_FOR_MANY}; "
-            "grep -h and head -q name none"
+            f"find … -exec CMD {{}} + in place of \\;: one process for many files. {_FOR_MANY}. "
+            f"{_WITHOUT_NAMES}"
         )
     if part.command == "xargs":
         return (
             r"more arguments at a time (xargs -n 1000; in place of -I, which takes a whole line, "
             r"xargs -d '\n' -n 1000, or -0 as before). With -P fewer, so that all are busy, and "
-            f"only if CMD prints nothing. {_FOR_MANY}; grep -h and head -q name none"
+            f"only if CMD prints nothing. {_FOR_MANY}. {_WITHOUT_NAMES}"
         )
     if part.command == "parallel":
         words = case.seen(part.indexes[0])

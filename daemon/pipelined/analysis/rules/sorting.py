@@ -159,12 +159,13 @@ def sort_locale(case: Case) -> Iterator[Finding]:
 def _pairing(case: Case, index: int) -> set[str]:
     """The programs behind a sort, up to the next one, that need lines in the order of their own
     locale."""
-    found = set[str]()
-    for reader in case.graph.after[index]:
-        command = case.run.stages[reader].command
-        if command != "sort":
-            found |= ({command} & _COMPARE) | _pairing(case, reader)
-    return found
+    after, stages = case.graph.after, case.run.stages
+    queue, seen = [index], {index}
+    while queue:
+        readers = after[queue.pop()] - seen
+        seen |= readers
+        queue += (reader for reader in readers if stages[reader].command != "sort")
+    return {stages[reader].command for reader in seen} & _COMPARE
 
 
 def _alike(pairing: Sequence[str]) -> str:

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which lines of a shell script its runs are of, and what is known by that. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from pipelined.analysis.rewriting import Script, programs
+from pipelined.analysis.script_locale import locale_of
+from pipelined.analysis.script_text import is_of, places
+from pipelined.analysis.shell_text import parse
+from pipelined.runs import Run
+
+__all__ = ["ScriptFile"]
+
+
+@dataclass(frozen=True)
+class ScriptFile:
+    """A script that a command ran."""
+
+    script: Script
+    """Its text, and what is known of where it began."""
+
+    @cached_property
+    def _places(self) -> dict[tuple[str, ...], list[tuple[int, Script]]]:
+        """Numbers and texts of its lines, by their programs: there may be thousands of runs."""
+        found: dict[tuple[str, ...], list[tuple[int, Script]]] = {}
+        for place in places(self.script.text, least=1):
+            pipeline = parse(place.text)
+            assert pipeline is not None, place.text
+            one = (place.line, Script(place.text, of_one_run=True))
+            found.setdefault(programs(pipeline), []).append(one)
+        return found
+
+    def lines_of(self, runs: Sequence[Run]) -> tuple[int, ...]:
+        """The lines that alike runs are of, as far as their command lines are known, in order; none
+        if some of the runs are of no line that is certain to be a pipeline."""
+        found = [self._lines(run) for run in runs]
+        return tuple(sorted(set().union(*found))) if all(found) else ()
+
+    def with_locale(self, known: Script, run: Run) -> Script:
+        """What is known of one of its runs, with the locale in which that began, if it is certain
+        which line it is, and what the script sets."""
+        lines = self._lines(run) if known.of_one_run and not run.nested else ()
+        own = self.script
+        locales = {locale_of(own.text, line, own.locale) for line in lines}
+        characters = {locale_of(own.text, line, own.characters) for line in lines}
+        if len(locales) != 1:
+            return known
+        return replace(known, locale=locales.pop(), characters=characters.pop())
+
+    def _lines(self, run: Run) -> set[int]:
+        alike = self._places.get(programs(run), ())
+        return {line for line, text in alike if is_of(run, text)}
