@@ -383,8 +383,8 @@ def dpkg(tmp_path: Path) -> Callable[[str], list[str]]:
     programs.mkdir()
     for name, text in {
         "deb-systemd-invoke": f'echo "$@" >> {done}',
-        "systemctl": f'[ "$2" != is-enabled ] || grep --quiet "^$3$" {tmp_path}/enabled',
-        **dict.fromkeys(("deb-systemd-helper", "pipelined", "py3clean", "py3compile"), ":"),
+        "deb-systemd-helper": f'[ "$2" != was-enabled ] || grep --quiet "^$3$" {tmp_path}/enabled',
+        **dict.fromkeys(("systemctl", "pipelined", "py3clean", "py3compile"), ":"),
     }.items():
         (programs / name).write_text(f"#!/bin/sh\n{text}\n")
         (programs / name).chmod(0o755)
