@@ -32,13 +32,20 @@ runs = st.lists(
 )
 
 
+def examine(sums: Sums, findings: Iterable[str]) -> None:
+    """As the archive counts the findings of one of the runs."""
+    sums.examined += 1
+    for finding in findings:
+        sums.findings[finding] = sums.findings.get(finding, 0) + 1
+
+
 def pending(counted: Iterable[tuple[str, bool, int, float]], most: int = 1000) -> Pending:
     found = Pending(most)
     for pipeline, nested, hour, wall in counted:
         sums = found.sums(Series(pipeline=pipeline, nested=nested, unit="u"), hour * HOUR + 1.0)
         outcome, size = OUTCOMES[int(wall) % len(OUTCOMES)], int(wall) if wall > 1 else None
         sums.count(wall, wall / 2, wall / 4, 10, 20, outcome, size)
-        sums.examine(["barrier"] if wall > 1 else [])
+        examine(sums, ["barrier"] if wall > 1 else [])
     return found
 
 
@@ -90,11 +97,11 @@ def test_a_quantile_is_within_a_factor_of_2(walls: list[float], share: float) ->
 def test_sums_are_added_figure_by_figure() -> None:
     one, other = Sums(), Sums()
     one.count(2.0, 1.5, 0.5, 100, 200)
-    one.examine(["barrier"])
+    examine(one, ["barrier"])
     other.count(0.003, 0.002, 0.001, 1, 2)
     other.count(0.003, 0.002, 0.001, 1, 2)
-    other.examine(["barrier", "cold-run"])
-    other.examine(["barrier"])
+    examine(other, ["barrier", "cold-run"])
+    examine(other, ["barrier"])
     one.add(other)
     assert one.cells[:8] == (3, 2.006, 1.504, 0.502, 102, 204, 2.0, 3)
     assert {place: runs for place, runs in enumerate(one.durations) if runs} == {1: 2, 6: 1}
@@ -124,7 +131,7 @@ def test_the_longest_of_short_runs_is_short() -> None:
 def test_sums_are_read_from_the_cells_that_they_have() -> None:
     sums = Sums()
     sums.count(2.0, 1.5, 0.5, 100, 200)
-    sums.examine([])
+    examine(sums, [])
     assert Sums.read(sums.cells) == sums
     without = Sums.read(sums.cells[:8])
     assert without.durations == [0] * (len(BOUNDS) + 1)

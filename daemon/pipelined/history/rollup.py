@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any
 
@@ -107,12 +107,6 @@ class Sums:
         if input_bytes is not None:
             self.input_bytes += input_bytes
             self.input_runs += 1
-
-    def examine(self, findings: Iterable[str]) -> None:
-        """Count the findings of one of the runs."""
-        self.examined += 1
-        for finding in findings:
-            self.findings[finding] = self.findings.get(finding, 0) + 1
 
     def add(self, other: Sums) -> None:
         """Add all runs of `other`."""
