@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from pipelined.analysis.rewriting import Script, programs
+from pipelined.analysis.rewriting import Script, matching, programs
 from pipelined.analysis.script_locale import locale_of
-from pipelined.analysis.script_text import is_of, places
-from pipelined.analysis.shell_text import parse
+from pipelined.analysis.script_text import has_words, places
+from pipelined.analysis.shell_text import Pipeline, parse
 from pipelined.runs import Run
 
 __all__ = ["ScriptFile"]
@@ -24,14 +24,13 @@ class ScriptFile:
     """Its text, and what is known of where it began."""
 
     @cached_property
-    def _places(self) -> dict[tuple[str, ...], list[tuple[int, Script]]]:
-        """Numbers and texts of its lines, by their programs: there may be thousands of runs."""
-        found: dict[tuple[str, ...], list[tuple[int, Script]]] = {}
+    def _places(self) -> dict[tuple[str, ...], list[tuple[int, Pipeline]]]:
+        """Its lines, by their programs: there may be thousands, and thousands of runs."""
+        found: dict[tuple[str, ...], list[tuple[int, Pipeline]]] = {}
         for place in places(self.script.text, least=1):
             pipeline = parse(place.text)
             assert pipeline is not None, place.text
-            one = (place.line, Script(place.text, of_one_run=True))
-            found.setdefault(programs(pipeline), []).append(one)
+            found.setdefault(programs(pipeline), []).append((place.line, pipeline))
         return found
 
     def lines_of(self, runs: Sequence[Run]) -> tuple[int, ...]:
@@ -52,5 +51,8 @@ class ScriptFile:
         return replace(known, locale=locales.pop(), characters=characters.pop())
 
     def _lines(self, run: Run) -> set[int]:
-        alike = self._places.get(programs(run), ())
-        return {line for line, text in alike if is_of(run, text)}
+        alike = self._places.get(programs(run))
+        # of the same programs all of them match, or none does
+        if not alike or matching(Script(alike[0][1].text, of_one_run=True), run) is None:
+            return set()
+        return {line for line, pipeline in alike if has_words(run, pipeline)}

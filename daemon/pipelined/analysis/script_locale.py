@@ -7,6 +7,7 @@ Only what is certain is said: a script can set a locale in many ways.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 __all__ = ["locale_of"]
 
@@ -36,6 +37,7 @@ _MAY_SET = re.compile(
 )
 
 
+@lru_cache(maxsize=256)  # it is asked of each run of a script
 def locale_of(script: str, line: int, own: str | None) -> str | None:
     """The locale in which a line of a script begins, which was started in the locale `own`; None
     if that is not certain.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from pipelined.analysis.read_again import Kinds, why_not_read_again
 from pipelined.analysis.rewriting import Script, files, matching
-from pipelined.analysis.shell_text import Command, output_file, parse
+from pipelined.analysis.shell_text import Command, Pipeline, output_file, parse
 from pipelined.analysis.shell_words import Operator, Word, base, tokens
 from pipelined.analysis.side_effects import uncertain, unsafe
 from pipelined.command_names import COMMON_SHELLS
@@ -28,7 +28,7 @@ __all__ = [
     "by_cost",
     "fails_as_any_stage",
     "goes_by_status",
-    "is_of",
+    "has_words",
     "places",
     "replaced",
     "script_file",
@@ -240,7 +240,7 @@ def by_cost(
     seconds = [0.0] * len(found)
     others: dict[str, list[Run]] = {}
     for run in runs:
-        its = [at for at, place in enumerate(found) if is_of(run, Script(place.text))]
+        its = [at for at, place in enumerate(found) if _is_of(run, Script(place.text))]
         for at in its:
             seconds[at] += run.wall_seconds / len(its)
         if not its and not run.nested:
@@ -253,10 +253,16 @@ def by_cost(
     )
 
 
-def is_of(run: Run, script: Script) -> bool:
+def _is_of(run: Run, script: Script) -> bool:
     """Whether a run is of this pipeline, as far as its command lines are known."""
     pipeline = matching(script, run)
-    return pipeline is not None and all(map(_has_words, run.stages, pipeline.commands))
+    return pipeline is not None and has_words(run, pipeline)
+
+
+def has_words(run: Run, pipeline: Pipeline) -> bool:
+    """Whether the stages of a run were given the arguments of these commands, one by one, as far as
+    that is known."""
+    return all(map(_has_words, run.stages, pipeline.commands))
 
 
 def _has_words(stage: Stage, command: Command) -> bool:
