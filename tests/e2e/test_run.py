@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import os
 import re
@@ -345,6 +346,28 @@ def test_a_pipeline_inside_a_script_has_its_command_to_try(
     )
     shorter = numbers.replace(" | gzip -6 | gzip -dc", "")
     assert f"pipelined compare '{numbers}' '{shorter}'" in done.stderr
+
+
+def test_a_file_that_each_pipeline_of_a_script_decompresses_is_named(
+    alone: list[str], tmp_path: Path
+) -> None:
+    numbers = "".join(f"{n}\n" for n in range(3_000_000))
+    (tmp_path / "numbers.gz").write_bytes(gzip.compress(numbers.encode(), 1))
+    script = tmp_path / "job.sh"
+    script.write_text(
+        "#!/bin/sh\nzcat numbers.gz | wc -l\nzcat numbers.gz | grep -c 7\n"
+        "date\nzcat numbers.gz | tail -n 1\n"
+    )
+    script.chmod(0o755)
+    done = subprocess.run(
+        [*alone, "--", "./job.sh"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=4 * PATIENCE,
+    )
+    said = "zcat numbers.gz ran 3 times (lines 2, 3 and 5) and used "
+    assert said in " ".join(done.stderr.split()), done.stderr
 
 
 def test_many_runs_are_counted_not_printed(run: Run) -> None:

@@ -303,6 +303,18 @@ def test_parts_have_the_lines_of_the_script() -> None:
     assert ["zcat|awk|sort", "2,", "4,", "…", "0.90", "s"] in [row[:6] for row in rows]
 
 
+def test_a_command_that_several_parts_begin_with_is_named_before_them() -> None:
+    runs = [
+        replace(one, stages=(replace(one.stages[0], arguments="zcat f"), *one.stages[1:]))
+        for one in (make(n, float(n), 1.0, pipeline) for n, pipeline in enumerate(("zcat|wc",) * 3))
+    ]
+    for encoding in ("utf-8", "ascii"):
+        text = report(*runs, wall=3.0, encoding=encoding)
+        said = text.index("  zcat f ran 3 times and used 2.7 s of CPU. Try: run it once,")
+        assert text.index("3 runs cover") < said < text.index("\n  part ")
+    assert "run it once" not in report(*runs[:1], *nightly(), wall=6.0)
+
+
 def on_a_busy_host(number: int, at: float) -> Run:
     stages = [
         make_stage(1, "cat", cpu=0.1, pipe_full=0.9),

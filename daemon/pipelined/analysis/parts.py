@@ -15,6 +15,7 @@ from pipelined.analysis.bottleneck import STORM
 from pipelined.analysis.finding import SEVERITIES, Finding
 from pipelined.analysis.findings import findings
 from pipelined.analysis.machine import Host
+from pipelined.analysis.repeated import run_again
 from pipelined.analysis.rewriting import Script
 from pipelined.analysis.rules.cpus import COST
 from pipelined.analysis.rules.processes import SHORT_LIFE, started_share
@@ -105,6 +106,8 @@ class Parts:
     """Of all runs."""
     notice: str = ""
     """A sentence for the top of the report, if other work on the host took CPUs from runs."""
+    repeated: str = ""
+    """A sentence on the command that several of the runs begin with, where once would do."""
 
     @classmethod
     def of(
@@ -146,7 +149,8 @@ class Parts:
         covered = _covered(spans, start, wall)
         notice = _notice(outermost, found, wall)
         alive = _union(spans, -inf, inf)
-        return cls(tuple(parts), len(outermost), covered, alive, _cpu(outermost), notice)
+        again = run_again(runs, wall, file)
+        return cls(tuple(parts), len(outermost), covered, alive, _cpu(outermost), notice, again)
 
 
 def _wall(run: Run) -> float:

@@ -210,6 +210,7 @@ def write_json(found: Profile, file: IO[str]) -> None:
         "wall_seconds": found.ended.wall_seconds,
         "cpu_seconds": found.ended.cpu_seconds,
         "covered_seconds": parts.covered_seconds,
+        "repeated": parts.repeated,
         "parts": [written(_described(part)) for part in parts.parts],
         "runs": [
             describe_run(

@@ -160,8 +160,9 @@ def command_lines(
     notice = printable(parts.notice, ascii_only)
     out += [Text(_INDENT) + line for line in wrap(notice, width - 2, STYLES["runqueue"]) if notice]
     out.append(Text())
-    out += [Text(_INDENT) + line for line in wrap(_cover(found, parts), width - 2, "")]
-    out.append(Text())
+    for paragraph in filter(None, (_cover(found, parts), pasted(parts.repeated))):
+        out += [Text(_INDENT) + line for line in wrap(paragraph, width - 2, "")]
+        out.append(Text())
     out += _table(found, parts, width, ascii_only)
     if len(in_full) < len(found.runs):
         out.append(Text())
