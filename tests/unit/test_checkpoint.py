@@ -27,7 +27,7 @@ from pipelined.records.stage import Gap
 from pipelined.runs import STATES
 from pipelined.starter import boot_id
 
-CPU, DISK = (STATES.index(state) for state in ("cpu", "disk"))
+DISK = STATES.index("disk")
 PIPE = layout.PipeKey(inode=55, device=13, incarnation=9)
 
 

@@ -180,7 +180,6 @@ def test_bash_agrees_about_every_word_that_is_said_to_be_literal() -> None:
         ("A=b nice -n 5 xz -k f", lambda c: c.with_program("xz -T0"), "A=b nice -n 5 xz -T0 -k f"),
         ("nice xz < f", lambda c: c.with_arguments(*c.arguments), "nice xz < f"),
         ("nice xz f", lambda c: c.with_arguments(), "nice xz"),
-        ("stdbuf -oL cut -c 1 f", lambda c: c.without_prefix(), "cut -c 1 f"),
         ("sort < f", lambda c: c.with_source(None), "sort"),
         ("A=b=c sort", lambda c: c.with_variable("A=d=e"), "A=d=e sort"),
         ("AB=c sort", lambda c: c.with_variable("A=d"), "AB=c A=d sort"),

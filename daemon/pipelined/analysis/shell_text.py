@@ -96,9 +96,6 @@ class Command:
     def with_source(self, source: Word | None) -> Command:
         return replace(self, source=source, written=None)
 
-    def without_prefix(self) -> Command:
-        return replace(self, words=self.words[self.start :], start=0, written=None)
-
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
