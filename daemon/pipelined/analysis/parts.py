@@ -107,7 +107,7 @@ class Parts:
     notice: str = ""
     """A sentence for the top of the report, if other work on the host took CPUs from runs."""
     repeated: str = ""
-    """A sentence on the command that several of the runs begin with, where once would do."""
+    """A sentence on a command that several lines of the script begin with, where once would do."""
 
     @classmethod
     def of(

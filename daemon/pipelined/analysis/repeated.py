@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A command that a script runs several times on the same files, where once would do. Pure."""
+"""A command that lines of a script begin with, on the same files, where once would do. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
+import re
+from collections.abc import Mapping, Sequence
 
-from pipelined.analysis.pipe_graph import build_graph
+from pipelined.analysis.input_files import alike_from_file
 from pipelined.analysis.repeatable import is_repeatable
 from pipelined.analysis.rewriting import files
 from pipelined.analysis.rules.rule import WORTH_SECONDS, WORTH_SHARE
 from pipelined.analysis.script_lines import ScriptFile
-from pipelined.analysis.shell_text import parse
-from pipelined.runs import Run, Stage
+from pipelined.analysis.script_text import moves
+from pipelined.analysis.shell_text import Command
+from pipelined.command_names import AWKS
+from pipelined.runs import Run
 from pipelined.wording import duration, listing
 
 __all__ = ["run_again"]
@@ -21,67 +23,69 @@ __all__ = ["run_again"]
 _LONGEST = 60
 #: So many lines of a script are named.
 _NAMED = 5
+#: With these they print something else each time.
+_VARYING: Mapping[str, re.Pattern[str]] = {
+    **dict.fromkeys(AWKS, re.compile(r"\b(ENVIRON|PROCINFO|getline|rand|strftime|systime)\b")),
+    "sort": re.compile("-[a-zA-Z]*R|--ra|--so[a-z]*=r"),
+}
+#: What these name is another thing for each process.
+_OF_PROCESS = re.compile("-|/(dev|proc|sys)/.*")
 
 
 def run_again(runs: Sequence[Run], wall: float, file: ScriptFile | None) -> str:
-    """A sentence on the command that begins most needless work in a script of `wall` seconds: of
-    several runs it is the first one, with the same words and files, and prints the same in each.
+    """A sentence on the command that costs most of those that a script, which took `wall` seconds,
+    runs in several places, each time at the begin of a pipeline and on the same files.
 
-    Empty if there is none whose CPU time, but for the dearest time, is worth a change. `file` is
-    the script, if it is known.
+    Empty if the script is not known, or if there is none whose CPU time, but for the dearest time,
+    is worth a change.
     """
-    alike: dict[str, list[tuple[Run, Stage]]] = {}
-    for run in runs:
-        for stage in _first(run) if run.complete else ():
-            if text := _on_files(stage.whole_arguments or "", stage.command):
-                alike.setdefault(text, []).append((run, stage))
-    if not alike:
+    if file is None:
         return ""
-    text, again = max(alike.items(), key=lambda one: _spared(one[1]))
-    if _spared(again) < max(WORTH_SECONDS, WORTH_SHARE * wall):
+    seconds: dict[str, list[float]] = {}
+    lines: dict[str, set[int]] = {}
+    elsewhere = moves(file.script.text)
+    for run in runs:
+        first = file.first_commands(run) if run.complete else {}
+        texts = {command.text for command in first.values()}
+        if len(texts) == 1 and _prints_the_same(next(iter(first.values())), elsewhere):
+            (text,) = texts
+            seconds.setdefault(text, []).append(run.stages[0].cpu_seconds)
+            lines.setdefault(text, set()).update(first)
+    # behind `head` it may have ended early: the dearest time is the one that is needed
+    spared = {text: sum(each) - max(each) for text, each in seconds.items()}
+    text = max(spared, key=lambda one: spared[one], default="")
+    if not text or spared[text] < max(WORTH_SECONDS, WORTH_SHARE * wall):
         return ""
     named = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
     return (
-        f"{named} ran {len(again):,} times{_lines(again, file)} and used {duration(_cpu(again))} "
-        "of CPU. Try: run it once, into a file that all of them read, if what it reads stays the "
-        f"same. That spares at most {duration(_spared(again))} of CPU."
+        f"{named} ran {len(seconds[text]):,} times ({_where(sorted(lines[text]))}) and used "
+        f"{duration(sum(seconds[text]))} of CPU. Try: run it once, into a file that all of them "
+        "read, if what it reads stays the same. That spares at most "
+        f"{duration(spared[text])} of CPU."
     )
 
 
-def _first(run: Run) -> Iterator[Stage]:
-    """Its stages that no other writes to."""
-    before = build_graph(run).before
-    return (stage for stage, writers in zip(run.stages, before, strict=True) if not writers)
+def _prints_the_same(command: Command, elsewhere: bool) -> bool:
+    """Whether it only reads files that it names, which are not to change, and prints the same each
+    time. `elsewhere`: it may be run in another directory."""
+    read = files(command)
+    names = [*([command.source] if command.source else []), *(read or ())]
+    if not is_repeatable(command) or read is None or not names:
+        return False
+    if any(word.expanded or not word.literal for word in names):
+        return False
+    if any(_OF_PROCESS.fullmatch(word.value) for word in names):
+        return False
+    if elsewhere and not all(word.value.startswith("/") for word in names):
+        return False
+    if command.program == "tail" and not alike_from_file(command):
+        return False
+    varying = _VARYING.get(command.program)
+    return varying is None or not any(varying.search(word.value) for word in command.arguments)
 
 
-@lru_cache(maxsize=1024)  # a loop has thousands of runs
-def _on_files(line: str, name: str) -> str:
-    """The command of a stage of this name, started with this command line, if it is certain that it
-    does nothing but read the files that it names, and print; else empty."""
-    found = parse(line)
-    if found is None or len(found.commands) != 1 or not is_repeatable(found.commands[0]):
-        return ""
-    (command,) = found.commands
-    names = files(command)
-    if not names or any(word.value == "-" for word in names):
-        return ""
-    if command.program == name:
-        return command.text
-    return " ".join([name, *(word.text for word in names)])  # zcat, which execs gzip -cd
-
-
-def _cpu(again: Sequence[tuple[Run, Stage]]) -> float:
-    return sum(stage.cpu_seconds for _, stage in again)
-
-
-def _spared(again: Sequence[tuple[Run, Stage]]) -> float:
-    """CPU seconds of all times but the dearest: behind some it ended early, as before `head`."""
-    return _cpu(again) - max(stage.cpu_seconds for _, stage in again)
-
-
-def _lines(again: Sequence[tuple[Run, Stage]], file: ScriptFile | None) -> str:
-    lines = file.lines_of([run for run, _ in again]) if file else ()
-    if len(lines) < 2:
-        return ""
+def _where(lines: Sequence[int]) -> str:
+    """Lines of a script in words, the first ones of many."""
     more = [f"{len(lines) - _NAMED:,} more"] if len(lines) > _NAMED else []
-    return f" (lines {listing([*map(str, lines[:_NAMED]), *more])})"
+    words = listing([*map(str, lines[:_NAMED]), *more])
+    return f"line{'s' if len(lines) > 1 else ''} {words}"

@@ -10,7 +10,7 @@ from functools import cached_property
 from pipelined.analysis.rewriting import Script, matching, programs
 from pipelined.analysis.script_locale import locale_of
 from pipelined.analysis.script_text import has_words, places
-from pipelined.analysis.shell_text import Pipeline, parse
+from pipelined.analysis.shell_text import Command, Pipeline, parse
 from pipelined.runs import Run
 
 __all__ = ["ScriptFile"]
@@ -38,6 +38,12 @@ class ScriptFile:
         if some of the runs are of no line that is certain to be a pipeline."""
         found = [self._lines(run) for run in runs]
         return tuple(sorted(set().union(*found))) if all(found) else ()
+
+    def first_commands(self, run: Run) -> dict[int, Command]:
+        """What a run begins with, as the script has it, by the lines that the run may be of."""
+        lines = self._lines(run)
+        alike = self._places.get(programs(run), ())
+        return {line: pipeline.commands[0] for line, pipeline in alike if line in lines}
 
     def with_locale(self, known: Script, run: Run) -> Script:
         """What is known of one of its runs, with the locale in which that began, if it is certain

@@ -29,6 +29,7 @@ __all__ = [
     "fails_as_any_stage",
     "goes_by_status",
     "has_words",
+    "moves",
     "places",
     "replaced",
     "script_file",
@@ -144,6 +145,11 @@ def _options(script: str, command: str = "") -> list[str]:
     found = (of[1] or of[2] or "" for of in _SET.finditer(script))
     texts = [command, *(re.split("[;&#]", text)[0] for text in found)]
     return [word for text in texts for word in text.split()]
+
+
+def moves(script: str) -> bool:
+    """Whether a script may change its directory, as far as its own text shows."""
+    return _MOVES.search(script) is not None
 
 
 def places(script: str, least: int = 2) -> list[Place]:
