@@ -42,7 +42,8 @@ _STARTED = (
     f"1000 * max by ({', '.join(_BUILD)}) (\n"
     f"{HOSTS.select('pipelined_build_info')}\n"
     "* on (job, instance) group_left ()\n"
-    f"{HOSTS.select('process_start_time_seconds')}\n)"
+    # other programs may be scraped at several paths, as the kubelet is
+    f"{HOSTS.max('process_start_time_seconds', by=('job', 'instance'))}\n)"
 )
 _IN_USE = f"min by (instance) ({HOSTS.select('pipelined_config_last_reload_successful')})"
 _INSTANCE = Label("instance", "Instance", links=[TO_ITS_OVERVIEW, TO_PAGE])

@@ -52,7 +52,7 @@ _REASON = (*_PLACE, "reason")
 _LAST_FAILED = SERIES.max("pipelined_last_failed_run_end_timestamp_seconds", by=_REASON)
 _DID_NOT_SUCCEED = (
     f"({WHOLE.growth('pipelined_failed_runs_total', by=_REASON)} > 0)\nor\n"
-    f"label_replace({WHOLE.growth('pipelined_interrupted_runs_total', by=_PLACE)} > 0"
+    f"label_replace({SERIES.events('pipelined_interrupted_runs_total', by=_PLACE)} > 0"
     ', "reason", "interrupted", "", "")'
 )
 _PLACES = Top(_PLACE, lambda of: run_time(of, _PLACE), SERIES, "places")

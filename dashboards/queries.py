@@ -134,13 +134,18 @@ class Scope:
         return self.losses(by, "pipelined_lost_total", 'what!="instances"')
 
     def losses(self, by: tuple[str, ...], metric: str, *matchers: str) -> str:
-        """What could not be recorded in the whole range, in whole numbers.
+        """What could not be recorded in the whole range, in whole numbers."""
+        return f"ceil({self.events(metric, *matchers, by=by)})"
 
-        Of a daemon that has started since, also what it lost before its first scrape.
+    def events(self, metric: str, *matchers: str, by: tuple[str, ...] = ()) -> str:
+        """What counters counted in the whole range, with what they began with in it.
+
+        That may be what a daemon counted before its first scrape, or the first event of a series
+        that is absent until then: increase() sees neither.
         """
-        lost = self.select(metric, *matchers)
-        grew = f"increase({lost}[$__range]) and {lost} offset $__range"
-        return f"ceil({_per('sum', by)} ({grew} or {lost}))"
+        counted = self.select(metric, *matchers)
+        began = f"{counted} unless {counted} offset $__range"
+        return self._aggregated("sum", by, f"{began} or increase({counted}[$__range])")
 
     # -- the ratios of docs/CONCEPTS.md
 

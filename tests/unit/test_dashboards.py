@@ -34,6 +34,7 @@ from dashboard_files import (
     queries,
 )
 from pipelined.runs import LEVELS, PAGE_CLASSES, STATES
+from unit.test_dashboards_beside_jobs import failure, filled, series
 
 ALL = [load(file) for file in FILES]
 PANELS = [(board, panel) for board in ALL for panel in panels(board)]
@@ -188,13 +189,14 @@ def test_counters_are_read_as_rates_over_the_interval_that_grafana_gives(query: 
     if query.kind != "variable":
         counters = set(re.findall(r"(\w*\(?)\w+_total\{", query.expr)) - {"rate(", "increase("}
         # tables of runs compare with all runs ever, and show a first run by its counters;
-        # what was lost before the first scrape counts too
+        # what was lost before the first scrape counts too, and what begins with its first event
         whole = (
-            *("Pipelines that ran", "Where it ran", "Jobs", "Hosts:"),
+            *("Pipelines that ran", "Where it ran", "Failed or stopped", "Jobs", "Hosts:"),
             *("Missing in figures", "Runs not in the history", "What is missing"),
         )
         # and so does how many rows there are
-        whole = (*whole, *(f"variable {name}" for name in ("ran", "places", "jobs", "lost")))
+        of_tables = ("ran", "places", "ends", "jobs", "lost")
+        whole = (*whole, *(f"variable {name}" for name in of_tables))
         assert not counters or query.place.startswith(whole)
 
 
@@ -268,9 +270,9 @@ def test_a_click_on_a_unit_searches_its_traces_in_the_data_source_that_is_chosen
         "${pipeline:percentencode}": "cat%7Cwc",
         "${__value.raw:percentencode}": "a.job",
     }
-    for placeholder, filled in placeholders.items():
+    for placeholder, value in placeholders.items():
         assert placeholder in url
-        url = url.replace(placeholder, filled)
+        url = url.replace(placeholder, value)
     (panes,) = parse_qs(urlsplit(url).query)["panes"]
     (pane,) = json.loads(panes).values()
     assert pane["datasource"] == "${traces}"
@@ -625,6 +627,22 @@ def test_each_column_of_a_table_has_the_same_50_rows() -> None:
                 for name, matchers in _SELECTOR.findall(target["expr"]):
                     assert f'{label}=~"${only}"' in matchers, (panel["title"], name)
                 assert grouped_by(target["expr"]) == {label}
+
+
+def test_the_first_interrupted_run_of_a_daemon_is_among_those_that_did_not_succeed(
+    tmp_path: Path,
+) -> None:
+    metric = "pipelined_interrupted_runs_total"
+    ran = {"job": "pipelined", "pipeline": "cat|sort", "nested": "false"}
+    stored = [
+        series(metric, "_x30 1x30", instance="first", unit="timeout.service", **ran),
+        series(metric, "3x30 4x30", instance="fourth", unit="timeout.service", **ran),
+        series(metric, "2x60", instance="before", unit="timeout.service", **ran),
+    ]
+    columns = [query for query in QUERIES if query.place.startswith("Failed or stopped: ")]
+    (counted,) = (query for query in columns if metric in narrowed(query.expr)["own"])
+    found = f"round(sum by (instance) ({filled(counted, pipeline='cat|sort')}))"
+    assert not failure(tmp_path, stored, found, {"first": 1, "fourth": 1})
 
 
 def test_a_table_says_of_how_many_its_rows_are() -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """dashboards/*.json where other programs are scraped under the instance of a daemon: an exporter of
-the host and the sender, as with the objects of deploy/kubernetes. promtool answers the queries."""
+the host and the sender, as with the objects of deploy/kubernetes, and a kubelet, at two paths.
+promtool answers the queries."""
 
 from __future__ import annotations
 
@@ -81,6 +82,9 @@ def test_other_jobs_of_the_same_instances_change_no_answer(tmp_path: Path) -> No
             ):
                 samples = f"{start}+{start}x60" if name != "up" else f"{start % 2}x60"
                 stored.append(series(name, samples, job=job, instance=host))
+            for path in ("/metrics", "/metrics/probes"):
+                kubelet = {"job": "kubelet", "instance": host, "metrics_path": path}
+                stored.append(series(name, f"{3000 * place - n}x60", **kubelet))
     wrong = []
     for query in QUERIES:
         every, own = (f"({filled(query, job=job)})" for job in (".+", "pipelined"))

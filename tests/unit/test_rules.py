@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from pipelined.commands.export import DEFAULT_ADDRESS
+from traces.documented import of_prometheus
 from unit.test_metrics import (
     STORED,
     FakeHistory,
@@ -332,3 +333,28 @@ def test_the_queries_of_the_page_are_valid_and_ask_for_series_that_exist(tmp_pat
     written = parsed_by_promtool(queries, tmp_path)
     assert len(written) > 3
     assert {name for rule in written for name in rule.names} <= {rule.name for rule in RECORDED}
+
+
+def test_the_query_for_failures_of_spans_counts_the_first_one_of_a_job(tmp_path: Path) -> None:
+    failed = 'traces_span_metrics_duration_seconds_count{pipelined_run_outcome="failed"'
+    stored = {"first": "_x45 1x3", "second": "0x30 5x15 7x3", "long ago": "4x48"}
+    case = {
+        "interval": "1h",
+        "input_series": [
+            {"series": f'{failed}, pipelined_unit="{unit}"}}', "values": values}
+            for unit, values in stored.items()
+        ],
+        "promql_expr_test": [
+            {
+                "expr": of_prometheus()["which failed most often?"],
+                "eval_time": "2d",
+                "exp_samples": [
+                    {"labels": f'{{pipelined_unit="{unit}"}}', "value": value}
+                    for unit, value in (("first", 1), ("second", 7))
+                ],
+            }
+        ],
+    }
+    (tmp_path / "spans.test.yml").write_text(yaml.safe_dump({"tests": [case]}))
+    tested = promtool("test", "rules", tmp_path / "spans.test.yml")
+    assert tested.returncode == 0, tested.stdout + tested.stderr
