@@ -350,6 +350,13 @@ def test_what_was_merged_is_listed_without_a_bottleneck(store_runs: Callable[...
     assert (found.bottleneck, found.finding, found.last, found.exact) == (None, None, None, False)
 
 
+def test_what_was_merged_is_not_the_most_frequent_pipeline(
+    store_runs: Callable[..., Archive],
+) -> None:
+    merged = [stored(n / 100, pipeline=OTHER, unit="-") for n in range(3)]
+    assert store_runs(only_counted=(*merged, stored(0))).most_frequent(Period()) == "cat|sort"
+
+
 def test_a_history_in_which_nothing_is_counted_has_no_pipelines(
     store_runs: Callable[..., Archive],
 ) -> None:

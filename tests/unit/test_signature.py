@@ -4,6 +4,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelined.model.ledger import OTHER
 from pipelined.model.signature import arrange
 
 
@@ -25,6 +26,11 @@ def test_branches_of_different_names_stand_sorted_in_parentheses() -> None:
     edges = [(0, 1), (0, 2), (1, 3), (2, 3), (0, 3)]
     order = arrange(["tee", "wc", "gzip", "sort"], edges)
     assert (order.signature, order.positions) == ("tee|(gzip,wc)|sort", (1, 2, 3, 4))
+
+
+def test_a_program_alone_is_not_named_as_what_is_added_up() -> None:
+    assert arrange([OTHER], []).signature == r"\x28other)"
+    assert arrange([OTHER, "sort"], [(0, 1)]).signature == "(other)|sort"
 
 
 def test_two_that_talk_both_ways_stand_in_the_order_given() -> None:

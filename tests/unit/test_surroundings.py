@@ -6,8 +6,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pipelined.model.surroundings import Lived, Reading, surroundings
+from pipelined.model.surroundings import Lived, Reading, Together, beside, surroundings
 from pipelined.runs import OtherPipeline
 
 GROUP = Path("/a")
@@ -25,17 +27,18 @@ NOTHING = Reading(100.0, None), Reading(110.0, None)
 
 
 def busiest(*others: Lived, of: Lived | None = None) -> tuple[OtherPipeline, ...]:
-    return surroundings(of or run(), *NOTHING, others).pipelines
+    its = of or run()
+    return surroundings(its, *NOTHING, lambda: beside(its, others)).pipelines
 
 
 def test_the_others_used_what_the_cpus_worked_more_than_the_run() -> None:
-    found = surroundings(run(cpu=5.0), Reading(98.0, 20.0), Reading(118.0, 55.0), ())
+    found = surroundings(run(cpu=5.0), Reading(98.0, 20.0), Reading(118.0, 55.0), dict)
     assert found.others_cores == (55.0 - 20.0 - 5.0) / 20.0
 
 
 def test_no_less_than_nothing() -> None:
     found = surroundings(
-        run(), Reading(98.0, 20.0, GROUP, 3.0), Reading(118.0, 21.0, GROUP, 2.0), ()
+        run(), Reading(98.0, 20.0, GROUP, 3.0), Reading(118.0, 21.0, GROUP, 2.0), dict
     )
     assert (found.others_cores, found.throttled_seconds) == (0.0, 0.0)
 
@@ -51,11 +54,11 @@ def test_no_less_than_nothing() -> None:
 def test_without_two_accounts_at_two_times_the_others_are_unknown(
     before: Reading, after: Reading
 ) -> None:
-    assert surroundings(run(), before, after, ()).others_cores is None
+    assert surroundings(run(), before, after, dict).others_cores is None
 
 
 def test_a_short_time_between_two_accounts_is_enough() -> None:
-    found = surroundings(run(cpu=0.25), Reading(98.0, 20.0), Reading(98.5, 21.0), ())
+    found = surroundings(run(cpu=0.25), Reading(98.0, 20.0), Reading(98.5, 21.0), dict)
     assert found.others_cores == 1.5
 
 
@@ -66,7 +69,7 @@ def test_limits_held_it_back_for_what_their_account_grew(
     before: float | None, after: float | None, seconds: float | None
 ) -> None:
     found = surroundings(
-        run(), Reading(98.0, None, GROUP, before), Reading(118.0, None, GROUP, after), ()
+        run(), Reading(98.0, None, GROUP, before), Reading(118.0, None, GROUP, after), dict
     )
     assert found.throttled_seconds == seconds
 
@@ -90,6 +93,28 @@ def test_the_three_busiest_are_named_busiest_first() -> None:
 def test_those_that_used_less_than_a_twentieth_of_a_cpu_are_not_named() -> None:
     found = busiest(other("a|b", 100.0, 110.0, 0.5), other("c|d", 100.0, 110.0, 0.49))
     assert [one.pipeline for one in found] == ["a|b"]
+
+
+moments = st.integers(0, 40).map(lambda quarters: 90 + quarters / 4)
+
+
+@given(
+    st.lists(st.builds(Lived, st.just("a|b"), moments, moments, st.floats(0, 99), st.just(0.0))),
+    moments,
+    moments,
+)
+def test_runs_together_used_what_each_of_them_did(
+    others: list[Lived], begin: float, end: float
+) -> None:
+    its = run(min(begin, end), max(begin, end))
+    lived = [life for life in others if life.start <= life.end]
+    found = Together(lived).between(its.start, its.end)
+    assert found == pytest.approx(beside(its, lived).get("a|b", 0.0), abs=1e-6)
+
+
+def test_the_most_cpus_that_runs_used_together() -> None:
+    lives = (other("a|b", 100.0, 110.0, 5.0), other("a|b", 105.0, 106.0, 2.0))
+    assert (Together(lives).most, Together(()).most) == (2.5, 0.0)
 
 
 def test_others_are_named_to_a_run_that_waited_for_a_cpu_for_a_tenth_of_its_time() -> None:

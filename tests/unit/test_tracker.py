@@ -393,6 +393,25 @@ def test_what_others_used_after_its_end_is_not_around_a_run() -> None:
     assert counted_runs(watched) == 1
 
 
+@pytest.mark.parametrize(
+    ("joined", "partial", "others"),
+    [(150.0, False, None), (101.0, False, 1.5 - 2 / 53), (150.0, True, 1.0)],
+)
+def test_what_others_used_is_unknown_if_a_stage_was_alone_for_long(
+    joined: float, partial: bool, others: float | None
+) -> None:
+    """It had used CPU time by then. Of a partial run only what it used since counts."""
+    accounts = Accounts()
+    watched = model(accounts=accounts)
+    run = group(cpu=1.0, end=153.5)
+    run = replace(run, stages=tuple(replace(stage, partial=partial) for stage in run.stages))
+    sweeps(watched, accounts, (joined, []), (154.0, [run]))
+    around = watched.runs()[0].surroundings
+    assert around is not None
+    assert around.others_cores == (others if others is None else pytest.approx(others))
+    assert around.throttled_seconds is None
+
+
 def test_a_run_that_no_sweep_saw_live_is_in_no_known_cgroup() -> None:
     accounts = Accounts()
     watched = model(accounts=accounts)
@@ -531,6 +550,15 @@ def test_a_live_run_knows_what_others_have_used_so_far_but_names_none() -> None:
     assert late.others_cores == pytest.approx((1.5 * 4 - 0.5 * 4 / 1.625) / 4)
     assert (early.throttled_seconds, late.throttled_seconds) == (0.5, 1.0)
     assert late.pipelines == ()
+
+
+def test_a_program_that_is_named_as_what_is_folded_has_totals_of_its_own() -> None:
+    watched = model()
+    alone = replace(group(end=103.5).stages[0], command=OTHER, alone=True, ends=())
+    watched.update([replace(group(end=103.5), stages=(alone,))], 104.0, settle=True)
+    (run,) = watched.runs()
+    assert (run.pipeline, run.stages[0].command) == (r"\x28other)", OTHER)
+    assert {series.pipeline for series in watched.totals()} == {run.pipeline}
 
 
 def test_a_run_whose_every_pipe_has_both_ends_is_finished_soon() -> None:

@@ -208,18 +208,53 @@ def test_what_an_earlier_daemon_knew_is_known(tree: Path) -> None:
     assert (after.path(cgroup_id), after.unit(cgroup_id)) == known[cgroup_id]
 
 
-def test_memory_is_bounded(tree: Path) -> None:
-    names = CgroupNames(tree, limit=5)
-    gone = tree / "system.slice" / "nightly.service"
-    cgroup_id = id_of(gone)
+def test_of_cgroups_that_are_gone_those_that_went_or_were_asked_for_last_are_known(
+    tree: Path,
+) -> None:
+    names = CgroupNames(tree, limit=2)
+    services = [tree / f"{name}.service" for name in "abcd"]
+    for service in services:
+        service.mkdir()
+    a, b, c, d = map(id_of, services)
     names.scan()
-    (tree / "other.slice").mkdir()
-    gone.rmdir()
+    for asked in (a, b, c, d):
+        names.unit(asked)
 
+    for service in services[:2]:
+        service.rename(tree.parent / service.name)  # an inode that comes again is another id
+    names.scan()
+    assert names.unit(a) == "a.service"
+    services[2].rename(tree.parent / "c.service")
     names.scan()
 
-    assert names.path(cgroup_id) is None
-    assert names.path(id_of(tree / "other.slice")) == "/other.slice"
+    assert names.known([a, b, c, d]) == {
+        a: ("/a.service", "a.service"),
+        b: (None, None),
+        c: ("/c.service", "c.service"),
+        d: ("/d.service", "d.service"),
+    }
+
+
+def test_what_is_known_of_many_cgroups_that_have_gone_is_bounded(tree: Path) -> None:
+    names = CgroupNames(tree, limit=3)
+    pods = tree / "kubepods"
+    ids: list[int] = []
+    for number in range(20):
+        pod = pods / f"pod{number}" / (f"{number:02d}" * 32)
+        pod.mkdir(parents=True)
+        ids += [id_of(pod.parent), id_of(pod)]
+        names.read_names()
+        pod.parent.rename(tree.parent / pod.parent.name)
+    names.scan()
+    assert sum(known != (None, None) for known in names.known(ids).values()) == 3
+
+
+def test_a_host_may_have_more_cgroups_than_are_known_of_those_that_are_gone(tree: Path) -> None:
+    names = CgroupNames(tree, limit=1)
+    nightly = id_of(tree / "system.slice" / "nightly.service")
+    for _ in range(2):
+        names.scan()
+        assert names.known([nightly])[nightly][0] == "/system.slice/nightly.service"
 
 
 #: A container's cgroup in a pod, as the kernel side notes it: the last name, and what it is in.

@@ -328,14 +328,17 @@ class Archive:
         return found.get(0, Sums()), found.get(1, Sums())
 
     def most_frequent(self, period: Period) -> str | None:
-        """Signature of the top-level pipeline with most runs in the period; None: there is none."""
+        """Signature of the top-level pipeline with most runs in the period; None: there is none.
+
+        What was merged is of many pipelines, and is none.
+        """
         where, values = counted_in(period)
         rows = self._read(
             "SELECT p.pipeline FROM"
             f" (SELECT pipeline AS key, sum(runs) AS runs FROM rollup WHERE {where} GROUP BY key)"
             " AS ran JOIN pipelines AS p USING (key)"
-            " WHERE NOT nested ORDER BY ran.runs DESC LIMIT 1",
-            values,
+            " WHERE NOT nested AND p.pipeline <> ? ORDER BY ran.runs DESC LIMIT 1",
+            (*values, OTHER),
         )
         return str(rows[0][0]) if rows else None
 

@@ -4,21 +4,25 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
+from heapq import nlargest
 from itertools import islice
 from pathlib import Path
 
 from pipelined.model.cpu_accounts import CpuAccounts
 from pipelined.model.sighting import Seen, Sighting, clock_of, lived
-from pipelined.model.surroundings import Lived, Reading, surroundings
+from pipelined.model.surroundings import Lived, Reading, Together, beside, surroundings
 from pipelined.records.stage import NS, Group
 from pipelined.runs import Surroundings
 
 __all__ = ["Neighbours"]
 
-#: Shorter runs have no surroundings (seconds). They are looked for among what lives and this number
-#: of the runs that ended last.
+#: Shorter runs have no surroundings (seconds). They are looked for among this number of the runs
+#: that ended last, and of the pipelines that lived, those with most CPU time.
 _SURROUNDED, _OTHERS = 0.25, 200
+#: A run whose stages have joined late may have lived before the first accounts. If it did so for
+#: more than this share of the time since, what others used is not known: nor is what it used since.
+_LATE = 0.1
 #: Of at most this number of cgroups each sweep reads what limits did to live runs, some 40 µs each.
 _HELD = 100
 
@@ -34,13 +38,14 @@ class Neighbours:
         self._before: Reading | None = None
         self._reading: Reading | None = None
         self._lived_before: list[Sighting] = []
+        self._crowd: _Crowd | None = None
         self._held: dict[Path, float] = {}
         """What limits had held the tasks of a live run's cgroup back at the last sweep."""
 
     def sweep(self, now: float, lived_before: list[Sighting]) -> None:
         """A sweep began at monotonic time `now` (seconds); so far these runs lived."""
         self._now = now
-        self._lived_before = lived_before
+        self._lived_before, self._crowd = lived_before, None
         self._before, self._reading = self._reading, self._read(now)
         before = (each.before for each in lived_before if each.before)
         groups = dict.fromkeys(
@@ -80,24 +85,18 @@ class Neighbours:
         if self._accounts and before.group and before.group != after.group:
             throttled = self._throttled(before.group)
             after = after._replace(group=before.group, throttled=throttled)
-        others = () if sighting.end_ns is None else self._others(sighting, recent, run_id)
-        return surroundings(lived(sighting, self._now), before, after, others)
+        run = lived(sighting, self._now)
+        late = before.time - run.start > _LATE * (after.time - before.time)
+        if late and not any(stage.partial for stage in sighting.shape.records):
+            before = before._replace(busy=None)
 
-    def _others(
-        self, sighting: Sighting, recent: deque[Sighting], run_id: Callable[[Sighting], str]
-    ) -> Iterator[Lived]:
-        """Other runs that lived at the last sweep, or ended since or shortly before.
+        def others() -> dict[str, float]:
+            if sighting.end_ns is None:
+                return {}
+            self._crowd = self._crowd or _Crowd(self._lived_before, self._now, run_id)
+            return self._crowd.beside(sighting, recent)
 
-        Those that enclose this one are none: what they used is also what this one did.
-        """
-        lately = islice(reversed(recent), _OTHERS)
-        found = {run_id(each): each for each in (*self._lived_before, *lately)}
-        found.pop(run_id(sighting), None)
-        outer = sighting.enclosing
-        while outer:
-            enclosing = found.pop(outer.run, None)
-            outer = enclosing.enclosing if enclosing else None
-        yield from (lived(each, self._now) for each in found.values() if not each.series.nested)
+        return surroundings(run, before, after, others)
 
     def _throttled(self, group: Path) -> float | None:
         """What limits have held a cgroup's tasks back; if it has ended, as of the last sweep."""
@@ -110,3 +109,63 @@ class Neighbours:
             return None
         throttled = self._accounts.throttled(self._home) if self._home else None
         return Reading(now, self._accounts.busy(), self._home, throttled)
+
+
+class _Crowd:
+    """Other runs that lived at the last sweep, or ended since or shortly before.
+
+    What lived is gone through once, however many runs have ended since.
+    """
+
+    def __init__(
+        self, lived_before: Iterable[Sighting], now: float, run_id: Callable[[Sighting], str]
+    ) -> None:
+        self._now = now
+        self._run_id = run_id
+        self._known: dict[Sighting, tuple[str, Lived]] = {}
+        self._before = {run_id(each): each for each in lived_before}
+        pipelines: dict[str, list[Lived]] = {}
+        for each in self._before.values():
+            if not each.series.nested:
+                pipelines.setdefault(each.series.pipeline, []).append(lived(each, now))
+        self._used = {pipeline: Together(runs) for pipeline, runs in pipelines.items()}
+        self._busiest = nlargest(_OTHERS, self._used, key=lambda its: self._used[its].most)
+
+    def beside(self, sighting: Sighting, recent: deque[Sighting]) -> dict[str, float]:
+        """CPU seconds that pipelines used while this run lived, which has ended.
+
+        Those that enclose it are none: what they used is also what this one did.
+        """
+        ended = {self._of(each)[0]: each for each in islice(reversed(recent), _OTHERS)}
+        apart, outer = {self._run_id(sighting)}, sighting.enclosing
+        while outer and outer.run not in apart:
+            apart.add(outer.run)
+            enclosing = ended.get(outer.run) or self._before.get(outer.run)
+            outer = enclosing.enclosing if enclosing else None
+        run = lived(sighting, self._now)
+        others = self._lives(each for run_id, each in ended.items() if run_id not in apart)
+        pipelines = dict.fromkeys((*self._busiest, *(other.pipeline for other in others)))
+        used = {
+            pipeline: self._used[pipeline].between(run.start, run.end)
+            for pipeline in pipelines
+            if pipeline in self._used
+        }
+        # without those that are apart, or are counted as of their end
+        less = (self._before[its] for its in apart | ended.keys() if its in self._before)
+        for pipeline, seconds in beside(run, self._lives(less)).items():
+            if pipeline in used:
+                used[pipeline] -= seconds
+        for pipeline, seconds in beside(run, others).items():
+            used[pipeline] = used.get(pipeline, 0.0) + seconds
+        return used
+
+    def _lives(self, runs: Iterable[Sighting]) -> list[Lived]:
+        return [self._of(each)[1] for each in runs if not each.series.nested]
+
+    def _of(self, sighting: Sighting) -> tuple[str, Lived]:
+        """Id and life of a run."""
+        known = self._known.get(sighting)
+        if known is None:
+            known = (self._run_id(sighting), lived(sighting, self._now))
+            self._known[sighting] = known
+        return known

@@ -10,7 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pipelined.model.ledger import OTHER
+
 __all__ = ["Order", "arrange"]
+
+#: Signature of a program alone that is named as what is added up under `OTHER`.
+_NAMED_OTHER = r"\x28other)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,8 @@ def arrange(names: Sequence[str], edges: Sequence[tuple[int, int]]) -> Order:
     signature = "|".join(
         branches[0] if len(branches) == 1 else f"({','.join(branches)})" for branches in parts
     )
+    if signature == OTHER:
+        signature = _NAMED_OTHER
     return Order(tuple(sequence), tuple(positions), signature)
 
 

@@ -13,6 +13,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -145,9 +146,9 @@ class CgroupNames:
     What a cgroup is called the kernel side has `noted` when it made a stage there. The directories
     are read for the names of containers (`keep_up`), and when an id is not known all the same, at
     most once in `interval` seconds. So often the name of a container is looked for that has none
-    yet: runtimes write it later. A cgroup that has been seen keeps its name after it is gone; ids
-    are never used again. Paths in the daemon's cgroup namespace begin at its root, others at the
-    host's. Not thread safe.
+    yet: runtimes write it later. A cgroup that has been seen keeps its name after it is gone, until
+    `limit` others have gone or been asked for since; ids are never used again. Paths in the
+    daemon's cgroup namespace begin at its root, others at the host's. Not thread safe.
     """
 
     def __init__(
@@ -158,12 +159,13 @@ class CgroupNames:
         containers: ContainerFiles | None = None,
         node: str = "",
         interval: float = 1.0,
-        limit: int = 65536,
+        limit: int = 8192,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`root` is the mount of cgroup v2 (`find_cgroup2`), None on a host without it.
 
-        `noted` as `kernel.cgroups.NotedCgroups`. `node` is what the host is called.
+        `noted` as `kernel.cgroups.NotedCgroups`. `node` is what the host is called. `limit` is how
+        many cgroups are known that the directories do not have.
         """
         self._root = root
         self._noted = noted
@@ -176,7 +178,10 @@ class CgroupNames:
         self._looked = float("-inf")
         self._look_took = 0.0
         self._counted = ""
-        self._paths: dict[int, str] = {}
+        self._there: dict[int, str] = {}
+        """Paths of the cgroups that the directories had."""
+        self._others: dict[int, str] = {}
+        """Paths of those that they did not, or that are gone: least recently asked for first."""
         self._units: dict[int, str] = {}
         self._unnamed: dict[int, tuple[str, float]] = {}
         """Units of containers that go by their id, and when to look for a name again."""
@@ -184,30 +189,35 @@ class CgroupNames:
 
     def path(self, cgroup_id: int) -> str | None:
         """The path under the mount, ``/`` for its root; None if unknown."""
-        if cgroup_id not in self._paths and not self._take_noted(cgroup_id):
-            now = self._clock()
-            if now >= self._next_scan:
-                self._next_scan = now + self._interval
-                self.scan()
-        return self._paths.get(cgroup_id)
+        path = self._known_path(cgroup_id) or self._take_noted(cgroup_id)
+        if path is None and (now := self._clock()) >= self._next_scan:
+            self._next_scan = now + self._interval
+            self.scan()
+            path = self._there.get(cgroup_id)
+        return path
 
-    def _take_noted(self, cgroup_id: int) -> bool:
-        """Take the path from the names that are noted; False if one of them is not."""
+    def _known_path(self, cgroup_id: int) -> str | None:
+        return self._there.get(cgroup_id) or self._others.get(cgroup_id)
+
+    def _take_noted(self, cgroup_id: int) -> str | None:
+        """Take the path from the names that are noted; None if one of them is not."""
         at, names = cgroup_id, list[str]()
-        while (above := self._paths.get(at)) is None:
+        while (above := self._known_path(at)) is None:
             if (noted := self._noted(at)) is None:
-                return False
+                return None
             name, at = noted
             if not at:
                 above = "/"
                 break
             names.append(name)
-        self._make_room(1)
-        self._paths[cgroup_id] = os.path.join(above, *reversed(names))
-        return True
+        path = self._others[cgroup_id] = os.path.join(above, *reversed(names))
+        self._forget()
+        return path
 
     def unit(self, cgroup_id: int) -> str:
         """The normalised unit; ``-`` if there is none or the cgroup is unknown."""
+        if cgroup_id in self._others:
+            self._others[cgroup_id] = self._others.pop(cgroup_id)
         known = self._units.get(cgroup_id)
         if known is not None:
             return known
@@ -287,7 +297,7 @@ class CgroupNames:
         """
         return {
             i: (
-                self._paths.get(i),
+                self._known_path(i),
                 self._units.get(i),
                 *((written(self._places[i]),) if i in self._places else ()),
             )
@@ -299,7 +309,7 @@ class CgroupNames:
         for cgroup_id, found in known.items():
             path, unit, place = read_known(found)
             if path:
-                self._paths[cgroup_id] = path
+                self._others[cgroup_id] = path
             if unit:
                 self._units[cgroup_id] = valid_text(unit)
             if place:
@@ -309,18 +319,18 @@ class CgroupNames:
         """Read all directories now, some microseconds for each: the paths of all that exist."""
         if self._root is None:
             return {}
-        seen = dict(_directories(self._root))
-        self._make_room(len(seen))
-        self._paths.update(seen)
-        return seen
+        before, self._there = self._there, dict(_directories(self._root))
+        known = self._others | before
+        self._others = {i: path for i, path in known.items() if i not in self._there}
+        self._forget()
+        return self._there
 
-    def _make_room(self, count: int) -> None:
-        """For so many paths: forget all if they would be too many."""
-        if len(self._paths) + count > self._limit:
-            self._paths.clear()
-            self._units.clear()
-            self._unnamed.clear()
-            self._places.clear()
+    def _forget(self) -> None:
+        """Of the cgroups that the directories do not have, forget those beyond the limit."""
+        tables: list[dict[int, Any]] = [self._others, self._units, self._unnamed, self._places]
+        for cgroup_id in list(islice(self._others, max(0, len(self._others) - self._limit))):
+            for table in tables:
+                table.pop(cgroup_id, None)
 
 
 def read_known(known: Sequence[Any]) -> tuple[str | None, str | None, Place | None]:
