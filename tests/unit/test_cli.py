@@ -23,6 +23,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -1379,6 +1380,32 @@ def test_serve_answers_where_it_says() -> None:
 
     serve(local(), Announced(ask), open_observer=lambda _: observer)
     assert answers == ["cat|awk"]
+
+
+def test_probes_do_not_wait_for_lists() -> None:
+    go = threading.Event()
+    seen = []
+
+    class Slow(FakeObserver):
+        def sweep(self) -> None:
+            assert go.wait(20)
+
+    def ask(text: str) -> None:
+        address = next(word for word in text.split() if word.endswith("/metrics")).split("/")[2]
+        with ExitStack() as opened:
+            opened.callback(go.set)
+            for _ in range(60):
+                connection = http.client.HTTPConnection(address, timeout=5)
+                opened.callback(connection.close)
+                connection.request("GET", "/api/v1/pipelines")
+            for path in ("healthz", "readyz"):
+                with urllib.request.urlopen(f"http://{address}/{path}", timeout=5) as answer:
+                    seen.append(answer.status)
+        signal.raise_signal(signal.SIGTERM)
+
+    observer: Any = Slow()
+    serve(local(), Announced(ask), open_observer=lambda _: observer)
+    assert seen == [200, 200]
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,24 @@ def until(true: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+# -- requests that wait
+
+
+def test_urgent_requests_wait_for_no_others(connect: Connect) -> None:
+    go = threading.Event()
+    lists = Flask("lists")
+    lists.add_url_rule("/list", "list", lambda: str(go.wait(20)))
+    lists.add_url_rule("/metrics", "metrics", lambda: "figures")
+    with HttpServer(lists, "127.0.0.1", 0, threads=4, urgent=("/metrics",)) as server:
+        waiting = [connect(server) for _ in range(3 * server.threads)]
+        for sock in waiting:
+            sock.sendall(b"GET /list HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        for _ in range(3):
+            assert scrape_seconds(server, connect) < SOON
+        go.set()
+        assert [answer_on(sock) for sock in waiting] == [(200, b"True")] * len(waiting)
+
+
 # -- slow and silent clients
 
 
@@ -451,6 +469,19 @@ def test_a_client_that_reads_nothing_for_long_is_dropped(
     until(lambda: held(impatient) == 0 and kept(impatient) == 0)
     with pytest.raises((http.client.IncompleteRead, ConnectionError)):
         answer_on(sock)
+
+
+def test_what_fails_again_and_again_is_in_the_log_once_a_minute(
+    connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(environ: object, start_response: object) -> list[bytes]:
+        raise RuntimeError("secret detail")
+
+    with HttpServer(broken, "127.0.0.1", 0) as server:
+        assert [ask(connect(server), "/")[0] for _ in range(3)] == [500] * 3
+    (record,) = caplog.records
+    assert record.levelno == logging.ERROR
+    assert record.exc_info
 
 
 @pytest.mark.parametrize("error", [RuntimeError, OSError, TimeoutError])

@@ -6,6 +6,7 @@ from __future__ import annotations
 import http.client
 import json
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -237,6 +238,18 @@ def test_a_finished_run_stays_when_the_daemon_has_forgotten_it_for_later_ones(
     assert [found["id"] for found in shown(now)["recent"]] == ["run-4", "run-2", "run-1"]
 
 
+def test_finished_runs_of_a_clock_that_was_ahead_come_last(
+    now: Now, observer: FakeObserver, clock: Clock
+) -> None:
+    later = time.time() + 7200
+    ahead = [replace(run(n, live=False), start=later, end=later + n) for n in range(MAX_RECENT)]
+    observer.seen = ahead
+    assert shown(now)["recent"][0]["id"] == ahead[-1].id
+    clock.now += PACE
+    observer.seen = [run(100, live=False)]
+    assert [found["id"] for found in shown(now)["recent"][:2]] == ["run-100", ahead[-1].id]
+
+
 def test_a_run_that_goes_on_after_all_is_not_among_the_finished_ones(
     now: Now, observer: FakeObserver, clock: Clock
 ) -> None:
@@ -331,6 +344,18 @@ def test_a_live_nested_run_follows_the_one_that_encloses_it(
         ("seq|sort", 2, 1),
         ("cat|awk", 0, 1),
     ]
+
+
+def test_young_runs_inside_an_old_one_push_out_none_that_is_live_for_longer(
+    now: Now, observer: FakeObserver
+) -> None:
+    job = run(1, "job.sh|tee")
+    old = [run(number) for number in range(2, MAX_LIVE // 2)]
+    young = [nested(number, job, live=True) for number in range(100, 100 + MAX_LIVE)]
+    observer.seen = [*young, *old, job]
+    drawn = [found["id"] for found in shown(now)["live"]]
+    assert len(drawn) == MAX_LIVE
+    assert {one.id for one in (job, *old)} <= set(drawn)
 
 
 def test_many_equal_runs_inside_one_do_not_hide_other_finished_runs(

@@ -829,10 +829,12 @@ def test_escaped_names_are_those_of_prometheus_client(escaping: str) -> None:
     assert choose_format(accept)[0](collected) == choose_encoder(accept)[0](collected)
 
 
-def test_unparsable_accept_header_gets_plain_text() -> None:
+@pytest.mark.parametrize("version", ["latest", "\xa01.0.0", "1.\xe9"])
+def test_unparsable_accept_header_gets_plain_text(version: str) -> None:
     metrics = Metrics(MeasuredObserver())  # type: ignore[arg-type]
-    text, _ = metrics.render("application/openmetrics-text;version=latest")
+    text, content_type = metrics.render(f"application/openmetrics-text;version={version}")
     assert b"pipelined_runs_total{" in text
+    assert content_type == metrics.render()[1]
 
 
 def test_a_histogram_counts_up_to_each_edge() -> None:

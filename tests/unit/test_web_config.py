@@ -365,6 +365,15 @@ def test_comments_in_a_client_ca_file_may_have_any_characters(directory: Path) -
     assert len(context.get_ca_certs()) == 1
 
 
+def test_unless_others_are_asked_for_every_suite_has_forward_secrecy_and_seals(
+    directory: Path,
+) -> None:
+    context, _ = WebConfigFile(write(directory, TLS)).tls_in_use()
+    suites = [suite for suite in context.get_ciphers() if suite["protocol"] != "TLSv1.3"]
+    assert suites
+    assert all(suite["name"].startswith("ECDHE-") and suite["aead"] for suite in suites), suites
+
+
 @pytest.mark.parametrize("key", ["X25519", "CurveP521"])
 def test_a_curve_is_had_or_refused_by_name(key: str, directory: Path) -> None:
     path = write(directory, f"{TLS}  curve_preferences: [{key}]\n")

@@ -36,4 +36,4 @@ class Hooks:
     """The hooks of the daemon, those of tiers that are turned off too."""
 
     hooks: tuple[DaemonHook, ...]
-    """In the order in which they are tried."""
+    """The required ones, the others that are attached or still to be, then those that are off."""

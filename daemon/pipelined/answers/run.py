@@ -89,4 +89,4 @@ class Pipelines:
     matching_runs: Count
     """Runs that match the parameters, before `limit`."""
     runs: tuple[Run, ...]
-    """Newest start first."""
+    """Live ones, then those that have ended; newest start first in each."""

@@ -131,7 +131,8 @@ def _serve(
         import pipelined.history.history  # noqa: F401 - for `_open_history`
     from pipelined.http_port.server import HttpServer
     from pipelined.run.host_costs import this_host
-    from pipelined.web.front import MAX_STREAMS, MAX_WAITING, Front  # with the probes
+    from pipelined.web.front import MAX_STREAMS, MAX_WAITING, Front
+    from pipelined.web.probes import PATHS
 
     front = Front()
     address = config.web_listen_address
@@ -141,6 +142,7 @@ def _serve(
         address.port,
         web_config,
         threads=_THREADS + MAX_STREAMS + MAX_WAITING,
+        urgent=PATHS,
         listener=listener,
         names=HostNames({*own_names(), address.host, *config.web_allowed_hosts}),
     )

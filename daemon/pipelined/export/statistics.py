@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from prometheus_client import (
     CollectorRegistry,
@@ -19,7 +20,9 @@ from prometheus_client.process_collector import ProcessCollector
 
 from pipelined import __version__
 from pipelined.config import Address
+from pipelined.http_port.accept_header import readable
 from pipelined.http_port.host_names import HostNames
+from pipelined.http_port.messages import WsgiApp
 from pipelined.http_port.server import HttpServer
 
 __all__ = ["SKIPPED", "Statistics", "served"]
@@ -113,7 +116,12 @@ class Statistics:
 @contextmanager
 def served(statistics: Statistics, address: Address) -> Iterator[int]:
     """Serve `/metrics` there meanwhile; yields the port. Raises UserError."""
-    app = make_wsgi_app(statistics.registry)
+    metrics: WsgiApp = make_wsgi_app(statistics.registry)
+
+    def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        accept = readable(environ.get("HTTP_ACCEPT", ""))
+        return metrics({**environ, "HTTP_ACCEPT": accept}, start_response)
+
     # the name of a pod or a container, whatever it is: there is no option for it
     names = HostNames(["*"])
     with HttpServer(app, address.host, address.port, threads=_THREADS, names=names) as server:

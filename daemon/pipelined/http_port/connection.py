@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         def names(self) -> HostNames: ...
         @property
         def log(self) -> SparingLog: ...
+        def turn(self, target: str) -> asyncio.Semaphore | contextlib.nullcontext[None]: ...
         def in_thread(self, call: Callable[[], Any]) -> concurrent.futures.Future[Any]: ...
         def waits_from_now(self, connection: Connection) -> None: ...
         def bound_kept(self) -> None: ...
@@ -188,12 +189,15 @@ class Connection:
         """Answer it; whether there may be another request."""
         server_address = self._sock.getsockname()
         try:
-            self._made = self._server.in_thread(lambda: self._make(exchange, server_address))
-            kept = await asyncio.wrap_future(self._made)
+            async with self._server.turn(exchange.target):
+                self._made = self._server.in_thread(lambda: self._make(exchange, server_address))
+                kept = await asyncio.wrap_future(self._made)
         except _NotTakenError:
             raise
         except Exception:
-            log.exception("%s %s: no answer, or not all of it", exchange.method, exchange.target)
+            self._server.log.exception(
+                "answer", f"{exchange.method} {exchange.target}: no answer, or not all of it"
+            )
             if exchange.is_stream:
                 return False
             raise Refusal(500, "The log of pipelined has the traceback.") from None

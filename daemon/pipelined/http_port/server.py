@@ -30,7 +30,8 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -50,6 +51,8 @@ __all__ = ["STOPPING", "HttpServer"]
 STOPPING = "pipelined.stopping"
 #: Connections accepted before the others have their turn.
 _ACCEPTED_AT_ONCE = 32
+#: Threads that are kept free for urgent requests.
+_KEPT_FREE = 2
 
 
 class HttpServer:
@@ -57,8 +60,9 @@ class HttpServer:
 
     `host` is a name or an address (0.0.0.0: all of IPv4, `::`: of IPv6 too); `port` 0 picks
     a free one, and `port` holds it from then on. Without `web_config` there is neither TLS nor a
-    password. At most `threads` requests are answered at once, streams included. A stream has to
-    end when the event at `STOPPING` of its environment is set. No thread keeps the process alive.
+    password. At most `threads` requests are answered at once, streams included. Two of the threads
+    are kept free for requests for the paths `urgent`, if there are any. A stream has to end when
+    the event at `STOPPING` of its environment is set. No thread keeps the process alive.
     """
 
     #: Connections at once. At the limit the one that has waited longest makes room for a new one.
@@ -78,6 +82,7 @@ class HttpServer:
         web_config: WebConfigFile | None = None,
         *,
         threads: int = 16,
+        urgent: Collection[str] = (),
         listener: socket.socket | None = None,
         names: HostNames | None = None,
     ) -> None:
@@ -93,6 +98,7 @@ class HttpServer:
         self.host, self.port = host, port
         self.web_config = web_config
         self.threads = threads
+        self.urgent = urgent
         self.names = names or HostNames()
         self.log = SparingLog(logging.getLogger(__name__))
         self._listener = listener
@@ -115,6 +121,9 @@ class HttpServer:
         self.port = listener.getsockname()[1]
         self.loop = asyncio.new_event_loop()
         self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()  # future and call; None: no more
+        self._others: asyncio.Semaphore | nullcontext[None] = nullcontext()
+        if self.urgent:
+            self._others = asyncio.Semaphore(self.threads - _KEPT_FREE)
         self._stop, self.stopping = asyncio.Event(), threading.Event()
         self.environ = {"wsgi.url_scheme": self.scheme, STOPPING: self.stopping}
         for _ in range(self.threads):
@@ -194,6 +203,10 @@ class HttpServer:
         return True
 
     # -- for connections
+
+    def turn(self, target: str) -> asyncio.Semaphore | nullcontext[None]:
+        """What a request for `target` holds while a thread is at work for it."""
+        return nullcontext() if target in self.urgent else self._others
 
     def in_thread(self, call: Callable[[], Any]) -> concurrent.futures.Future[Any]:
         """Have one of the threads call it, when those that came first are done."""

@@ -45,6 +45,9 @@ CIPHER_SUITES = {
     "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
     "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
 }
+#: Those that are spoken if none are asked for, in OpenSSL's words. Python's own default has more,
+#: without forward secrecy or with CBC.
+_DEFAULT_SUITES = "ECDHE+AESGCM:ECDHE+CHACHA20"
 #: Those of TLS 1.3, of which neither Go nor Python lets one choose.
 TLS13_SUITES = (
     "TLS_AES_128_GCM_SHA256",
@@ -94,6 +97,7 @@ def context_of(wanted: Wanted) -> ssl.SSLContext:
     if not wanted.prefer_server_cipher_suites:
         context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
     _load_certificate(context, wanted.certificate, wanted.key)
+    context.set_ciphers(_DEFAULT_SUITES)
     if wanted.cipher_suites:
         _set_cipher_suites(context, wanted.cipher_suites)
     if wanted.curve is not None:

@@ -31,7 +31,7 @@ from pipelined.web.long_json import long_answer, one_at_a_time
 from pipelined.web.metrics import Metrics
 from pipelined.web.pages import PARAMETERS as PAGE_PARAMETERS
 from pipelined.web.pages import REPEATABLE, create_pages, error_page
-from pipelined.web.probes import HEADERS, Probes
+from pipelined.web.probes import HEADERS, PATHS, Probes
 from pipelined.web.query_parameters import as_bool, as_limit, as_text, parameter
 from pipelined.web.started_api import PARAMETERS as STARTED_PARAMETERS
 from pipelined.web.started_api import create_started_api
@@ -50,7 +50,7 @@ _PARAMETERS = {
     **PAGE_PARAMETERS,
 }
 #: Paths that are for programs: their errors are never pages.
-_FOR_PROGRAMS = ("/api", "/metrics", "/healthz", "/readyz", "/static")
+_FOR_PROGRAMS = ("/api", *PATHS, "/static")
 
 
 def create_app(
@@ -80,13 +80,12 @@ def create_app(
     app.register_blueprint(create_events(observer, host))
     app.register_blueprint(create_pages(observer, history, host, show_arguments=show_arguments))
 
-    @app.get("/metrics")
-    @app.get("/healthz")
-    @app.get("/readyz")
     def probe() -> Response:
         answer = probes.answer(request.environ)
         return Response(answer.body, answer.status, answer.headers)
 
+    for path in PATHS:
+        app.add_url_rule(path, view_func=probe)
     return app
 
 

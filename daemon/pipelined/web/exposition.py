@@ -17,6 +17,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar, Sample
 
+from pipelined.http_port.accept_header import readable
+
 __all__ = ["NO_LABELS", "Labels", "OwnedMetric", "choose_format"]
 
 #: Schemes that prometheus_client applies to every name with an underscore. Nobody asks for them.
@@ -123,10 +125,7 @@ def choose_format(accept: str) -> tuple[Callable[[Collector], bytes], str]:
 
     If the header cannot be parsed, the format is Prometheus' plain text.
     """
-    try:
-        encode, content_type = choose_encoder(accept)
-    except (TypeError, ValueError):  # its version is not a number
-        encode, content_type = choose_encoder("")
+    encode, content_type = choose_encoder(readable(accept))
     if content_type.endswith(_NAMES_CHANGED):
         return encode, content_type
     openmetrics = content_type.startswith("application/openmetrics-text")

@@ -20,6 +20,7 @@ from pipelined.analysis.identity_words import Distinctions, distinctions
 from pipelined.analysis.machine import Host
 from pipelined.analysis.sentence import beginning
 from pipelined.answers.described import describe_run
+from pipelined.history.run_order import recency
 from pipelined.http_port.server import STOPPING
 from pipelined.model.difference import difference
 from pipelined.model.short_runs import SHORT, WINDOW
@@ -102,9 +103,11 @@ class Now:
         runs = self._observer.runs()
         live, ended = in_order(_with_kept(self._finished, runs))
         live = [run for run in live if run.wall_seconds >= MIN_AGE]
+        today = time.time()
+        ended.sort(key=lambda run: recency(run.end or 0.0, today), reverse=True)
         self._finished = [run for run in ended if run.wall_seconds >= MIN_AGE][:_KEPT]
         recent = nested_lines(first_lines(self._finished, MAX_RECENT))
-        shown = nested_lines(live)[:MAX_LIVE]
+        shown = nested_lines(live[:MAX_LIVE])  # a run that encloses others has begun before them
         short = _short_runs(self._observer.short_runs())
         # A finished run is the same object each time: its figures are computed once.
         self._described = {line.run.id: self._once(line.run) for line in recent}

@@ -20,7 +20,10 @@ from pipelined.web.metrics import Metrics
 if TYPE_CHECKING:
     from pipelined.observer import Observer
 
-__all__ = ["HEADERS", "Answer", "Probes", "json_answer"]
+__all__ = ["HEADERS", "PATHS", "Answer", "Probes", "json_answer"]
+
+#: The paths that `Probes` answers.
+PATHS = ("/metrics", "/healthz", "/readyz")
 
 #: What every answer has, but for the caching of static files.
 HEADERS: Mapping[str, str] = MappingProxyType(
@@ -58,16 +61,17 @@ def json_answer(content: Mapping[str, Any], status: int = 200, **headers: str) -
 
 
 class Probes:
-    """Answers these paths."""
+    """Answers `PATHS`."""
 
     def __init__(self, observer: Observer, metrics: Metrics) -> None:
         self._observer = observer
         self._metrics = metrics
-        self._paths: Mapping[str, Callable[[Mapping[str, Any]], Answer]] = {
-            "/metrics": self._scrape,
-            "/healthz": lambda _: json_answer({"status": "alive"}),
-            "/readyz": lambda _: self._readiness(),
-        }
+        answers: tuple[Callable[[Mapping[str, Any]], Answer], ...] = (
+            self._scrape,
+            lambda _: json_answer({"status": "alive"}),
+            lambda _: self._readiness(),
+        )
+        self._paths = dict(zip(PATHS, answers, strict=True))
 
     def serves(self, environ: Mapping[str, Any]) -> bool:
         """Whether a request is for one of the paths, and right: what else there is, is not here."""
