@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import re
@@ -235,7 +236,7 @@ def test_a_missing_or_wrong_object_is_named(host: Host, content: bytes | None) -
 
     assert check.failed
     assert str(host.object) in check.detail
-    assert check.fix == "run make setup in the checkout"
+    assert check.fix == "install the package again; in a checkout, build it: make setup"
 
 
 def test_hooks_that_cannot_be_attached_say_why(host: Host) -> None:
@@ -248,6 +249,28 @@ def test_hooks_that_cannot_be_attached_say_why(host: Host) -> None:
     assert host.text().endswith(
         "hooks: the kernel refused program sched_switch; look into the log\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("hint", "fix"),
+    [
+        *[
+            (
+                "see `pipelined doctor` and the log with --log.level=debug",
+                "see what the kernel says: sudo env PIPELINED_DEBUG=1 pipelined doctor",
+            )
+        ],
+        ("a filter forbids it; `pipelined doctor` says more", "a filter forbids it"),
+        ("", ""),
+    ],
+)
+def test_nobody_is_sent_to_doctor_by_doctor(host: Host, hint: str, fix: str) -> None:
+    def refused() -> Iterable[FakeHook]:
+        raise UserError("the kernel refuses the BPF programs", hint)
+
+    host.hooks = refused
+
+    assert host.check("hooks").fix == fix
 
 
 def test_no_attached_hook_at_all_is_no_daemon(host: Host) -> None:
@@ -359,6 +382,29 @@ def test_without_cgroups_some_units_are_known_all_the_same(host: Host) -> None:
     assert host.check("cgroup v2").detail == (
         "not mounted: the label unit is -, but for jobs with a variable and those of cron"
     )
+
+
+TMPFS = "tmpfs /sys/fs/cgroup tmpfs ro 0 0\n"
+
+
+@pytest.mark.parametrize(
+    ("mounts", "advice"),
+    [
+        ("tmpfs / tmpfs rw 0 0\n", "run: mount -t cgroup2 none /sys/fs/cgroup"),
+        (TMPFS, "boot the host"),
+        (f"{TMPFS}cgroup /sys/fs/cgroup/systemd cgroup rw,name=systemd 0 0\n", "boot the host"),
+        ("cgroup /cgroup cgroup rw,memory 0 0\n", "boot the host"),
+    ],
+)
+def test_nothing_is_to_be_mounted_over_cgroup_v1(host: Host, mounts: str, advice: str) -> None:
+    host.write("proc/self/mounts", mounts)
+    assert host.check("cgroup v2").fix.startswith(advice)
+
+
+def test_cgroup_v2_beside_v1_is_fine(host: Host) -> None:
+    beside = "cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n"
+    host.write("proc/self/mounts", f"{TMPFS}cgroup /sys/fs/cgroup/cpu cgroup rw 0 0\n{beside}")
+    assert host.check("cgroup v2") == Check("cgroup v2", "ok", "/sys/fs/cgroup/unified")
 
 
 def test_a_detached_hook_is_off_with_its_reason(host: Host) -> None:
@@ -611,15 +657,24 @@ def test_without_the_packages_file_nothing_is_said_and_where_flags_replace_it_th
     assert host.check(PORT).status == "missing"
 
 
+@pytest.mark.parametrize("private", ["web.yml", FILE])
 def test_a_file_that_this_user_may_not_read_is_unknown(
-    host: Host, monkeypatch: pytest.MonkeyPatch
+    host: Host, monkeypatch: pytest.MonkeyPatch, private: str
 ) -> None:
     host.write("web.yml", "")
     host.write(FILE, f"[web]\nlisten-address = ':9905'\nconfig.file = '{host.root}/web.yml'\n")
-    monkeypatch.setattr("os.access", lambda path, _: path.name != "web.yml")
+    file, read_bytes = host.root / private, Path.read_bytes
+
+    def read(path: Path) -> bytes:
+        if path == file:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return read_bytes(path)
+
+    monkeypatch.setattr("os.access", lambda path, _: path != file)
+    monkeypatch.setattr(Path, "read_bytes", read)
     check = host.check(PORT)
     assert (check.status, check.failed) == ("unknown", False)
-    assert check.detail == f"this user may not read {host.root}/web.yml"
+    assert check.detail == f"this user may not read {file}"
 
 
 # Who listens on the port

@@ -142,6 +142,20 @@ def test_the_next_daemon_knows_what_is_referred_to(maps: RecordedMaps) -> None:
         ] == [8, 7]
 
 
+def test_the_next_daemon_knows_what_only_a_stage_knows_still(maps: RecordedMaps) -> None:
+    """A long run that starts nothing: its record is forgotten here and by the kernel side."""
+    enter(maps, 7, record(("SLURM_JOB_ID", b"4711", False)))
+    known, quiet, later = instances_of(maps), stage_of(7), stage_of(7)
+    known.identify(quiet, None)
+    maps.elements["instances"].clear()
+    for number in range(8, 9 + instances._KEPT):
+        known.variables(number)
+    known.identify(later, None)
+    assert later.variables == {}
+    for stages in ([quiet, later], [later, quiet]):
+        assert known.referred(stages, task_of(7)) == {7: {"SLURM_JOB_ID": "4711"}}
+
+
 def test_no_more_are_handed_on_than_there_is_room_for(maps: RecordedMaps) -> None:
     known = instances_of(maps)
     numbers = range(1, layout.INSTANCES + 10)

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import errno
+import mmap
 import os
 import random
 import struct
@@ -564,6 +566,24 @@ def test_the_daemon_is_woken_after_a_sixteenth_of_the_records_has_ended() -> Non
         sweep._control.ended = 100
         sweep.take()
         assert maps.control().wake_at == 100 + MAX_STAGES // 16
+
+
+def test_a_wakeup_is_answered_by_one_sweep_even_if_that_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else the next one would follow at once, and fail as well."""
+
+    def fails() -> bytes:
+        raise OSError(errno.ENFILE, os.strerror(errno.ENFILE))
+
+    with swept(maps := RecordedMaps()) as sweep:
+        wake_at, consumer, producer = maps.control().wake_at, 0, mmap.PAGESIZE
+        os.pwrite(sweep.fileno(), struct.pack("=Q", 16), producer)
+        monkeypatch.setattr(maps, "iterate", fails)
+        with pytest.raises(OSError, match="Too many open files"):
+            sweep.take()
+        assert os.pread(sweep.fileno(), 8, consumer) == struct.pack("=Q", 16)
+        assert maps.control().wake_at == wake_at, "not asked again before a sweep succeeds"
 
 
 def test_counts_of_the_control_page_are_read() -> None:

@@ -52,12 +52,20 @@ def hook_checks(
     try:
         hooks = list(probe())
     except UserError as error:
-        yield Check("hooks", "missing", error.message, error.hint, True)
+        yield Check("hooks", "missing", error.message, _without_doctor(error.hint), True)
         return
     yield from _each(hooks)
     # The probe has said whether the daemon can start; without any hook it would be of no use.
     if not any(hook.attached and hook.tier == "sched" for hook in hooks):
         yield Check("hooks", "missing", "no hook of the sched tier could be attached", "", True)
+
+
+def _without_doctor(hint: str) -> str:
+    """What a hint of the daemon's says to whoever has asked doctor already."""
+    kept = [part for part in hint.split("; ") if "`pipelined doctor`" not in part]
+    if hint and not kept:
+        return "see what the kernel says: sudo env PIPELINED_DEBUG=1 pipelined doctor"
+    return "; ".join(kept)
 
 
 def daemon_checks(ask: Callable[[], HooksOfDaemon]) -> Iterator[Check]:

@@ -21,9 +21,10 @@ from pipelined.doctor.hooks import Hook, HooksOfDaemon, daemon_checks, hook_chec
 from pipelined.doctor.listeners import Reply, listener_check
 from pipelined.doctor.port import port_check
 from pipelined.doctor.service import service_check, service_properties
+from pipelined.kernel.libbpf_loader import INSTALL_AGAIN
 from pipelined.kernel.obstacles import HELPERS, OLDEST_TRIED, Obstacle, obstacles
 from pipelined.kernel.privileges import NEEDED, SYS_ADMIN, effective, lacking
-from pipelined.model.units import find_cgroup2
+from pipelined.model.units import find_cgroup2, mounts_of
 
 __all__ = ["checks", "libbpf_version"]
 
@@ -98,6 +99,8 @@ _FIRST_USER_NAMESPACE = 0xEFFFFFFD
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
 
 _OLDEST_LIBBPF = (1, 1)
+
+_CGROUPS = "/sys/fs/cgroup"
 
 
 def _read(path: Path) -> str | None:
@@ -245,7 +248,7 @@ def _bcc(root: Path, loader: str) -> Iterator[Check]:
 
 def _object(path: Path | None, *, instead: bool) -> Check:
     """`instead`: if this fails, bcc is tried."""
-    name = "BPF object"
+    name, required = "BPF object", not instead
     if path is None:
         return Check(name, "unknown", "not looked for")
     try:
@@ -253,24 +256,12 @@ def _object(path: Path | None, *, instead: bool) -> Check:
             start = file.read(20)
         size = path.stat().st_size
     except OSError as error:
-        return Check(
-            name,
-            "missing",
-            f"{path}: {error.strerror}",
-            "run make setup in the checkout",
-            not instead,
-        )
+        return Check(name, "missing", f"{path}: {error.strerror}", INSTALL_AGAIN, required)
     # An ELF file whose machine is BPF (247), in the byte order that its sixth byte names.
     order: Literal["little", "big"] = "big" if start[5:6] == b"\x02" else "little"
     if start[:4] != b"\x7fELF" or int.from_bytes(start[18:20], order) != 247:
-        return Check(
-            name,
-            "missing",
-            f"{path} is not a BPF object",
-            "run make setup in the checkout",
-            not instead,
-        )
-    return Check(name, "ok", f"{path}, {size / 1024:.0f} KiB", required=not instead)
+        return Check(name, "missing", f"{path} is not a BPF object", INSTALL_AGAIN, required)
+    return Check(name, "ok", f"{path}, {size / 1024:.0f} KiB", required=required)
 
 
 def _namespace(root: Path, kind: str) -> int | None:
@@ -321,16 +312,22 @@ def _schedstat(root: Path) -> Check:
 
 
 def _cgroup2(root: Path) -> Check:
+    mounts = root / "proc/self/mounts"
     try:
-        mount = find_cgroup2(root / "proc/self/mounts")
+        mount = find_cgroup2(mounts)
+        in_use = any(
+            kind == "cgroup" or path.is_relative_to(_CGROUPS) for path, kind, _ in mounts_of(mounts)
+        )
     except OSError:
         return Check("cgroup v2", "unknown", "no /proc/self/mounts")
     if mount is None:
+        # a mount over those of v1 would hide them from systemd and from container runtimes
+        boot = "boot the host with cgroup v2 in place of v1: systemd.unified_cgroup_hierarchy=1"
         return Check(
             "cgroup v2",
             "off",
             "not mounted: the label unit is -, but for jobs with a variable and those of cron",
-            "run: mount -t cgroup2 none /sys/fs/cgroup",
+            boot if in_use else f"run: mount -t cgroup2 none {_CGROUPS}",
         )
     return Check("cgroup v2", "ok", str(mount))
 

@@ -33,12 +33,14 @@ def port_check(root: Path) -> Iterator[Check]:
         fix = "check the files that they name: pipelined serve --check-config"
         yield Check(_NAME, "unknown", detail, fix)
         return
+    if _is_private(file):
+        yield _unknown(file)
+        return
     try:
         config = load(file)
-        for private in (file, config.web_config_file):
-            if private and _is_private(private):
-                yield Check(_NAME, "unknown", f"this user may not read {private}")
-                return
+        if config.web_config_file and _is_private(config.web_config_file):
+            yield _unknown(config.web_config_file)
+            return
         address, web_config = protected_port(config)
     except UserError as error:
         yield Check(_NAME, "missing", error.message, error.hint, required=True)
@@ -59,6 +61,10 @@ def is_closed(directory: Path) -> bool:
 
 def _is_private(file: Path) -> bool:
     return is_closed(file.parent) or (os.path.exists(file) and not os.access(file, os.R_OK))
+
+
+def _unknown(private: Path) -> Check:
+    return Check(_NAME, "unknown", f"this user may not read {private}")
 
 
 def service_config(root: Path) -> Path:

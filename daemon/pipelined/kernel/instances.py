@@ -75,10 +75,15 @@ class Instances:
 
         If that is too much for the kernel side, what comes first.
         """
+        of_stages: dict[int, Mapping[str, str] | None] = {}
+        for stage in stages:
+            of_stages[stage.instance] = of_stages.get(stage.instance) or stage.variables
         found: dict[int, Mapping[str, str]] = {}
         in_tasks = (number for (number,) in _OF_TASK.iter_unpack(written_tasks))
-        for number in dict.fromkeys((*(stage.instance for stage in stages), *in_tasks)):
-            known = (self._known.get(number) or self._read(number)) if number else None
+        for number in dict.fromkeys((*of_stages, *in_tasks)):
+            known = of_stages.get(number) or self._known.get(number)
+            if number and not known:
+                known = self._read(number)
             if known and len(found) < layout.INSTANCES:
                 found[number] = known
         return found

@@ -182,8 +182,8 @@ def failure(what: str, code: int, reason: str = "") -> UserError:
     That a user may not load programs is said without libbpf's words, which have other causes first.
     """
     code = abs(code)
-    if code == errno.EACCES and reason.startswith("program "):
-        code = errno.EINVAL  # the verifier's: not a matter of privileges
+    if code in (errno.EACCES, errno.E2BIG) and reason.startswith("program "):
+        code = errno.EINVAL  # the verifier's: not a matter of privileges, or of sizes of maps
     hints = {
         errno.ENOMEM: "lower --max-stages and --max-pipes, or allow more memory",
         errno.E2BIG: "lower --max-stages and --max-pipes",
@@ -203,6 +203,13 @@ def failure(what: str, code: int, reason: str = "") -> UserError:
 def _what_to_give() -> str:
     """How this thread could load programs. If one capability alone is missing, it is named."""
     held = effective(_STATUS)
-    missing = [] if held is None else lacking(held)
-    names = f"{missing[0]}, which is missing" if len(missing) == 1 else " and ".join(NEEDED)
-    return f"run as root, or with {names}; `pipelined doctor` says more"
+    missing = list(NEEDED) if held is None else lacking(held)
+    if missing:
+        names = f"{missing[0]}, which is missing" if len(missing) == 1 else " and ".join(missing)
+        hint = f"run as root, or with {names}"
+    else:
+        hint = (
+            "it has the capabilities: a user namespace, a security module or a filter of system"
+            " calls forbids it"
+        )
+    return f"{hint}; `pipelined doctor` says more"

@@ -24,10 +24,11 @@ from pipelined.kernel.libbpf import (
 )
 from pipelined.malloc import trim
 
-__all__ = ["LibbpfPrograms"]
+__all__ = ["INSTALL_AGAIN", "LibbpfPrograms"]
 
-
-_BUILD = "leave out --object, or install the package again; in a checkout, build it: make setup"
+#: What to do if the package's own object is missing or damaged.
+INSTALL_AGAIN = "install the package again; in a checkout, build it: make setup"
+_BUILD = f"leave out --object, or {INSTALL_AGAIN}"
 
 
 class LibbpfPrograms:

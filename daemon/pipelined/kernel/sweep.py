@@ -158,8 +158,9 @@ class Sweep:
         was read is kept for `checkpoint`.
         """
         self._control.saving = keep
-        self._written = self._loaded.iterate()
+        # before what may fail: nobody asks again until a sweep has succeeded
         self._wakeups.clear()
+        self._written = self._loaded.iterate()
         self._wake_later()
         self._readers = self._control.windows
         before, self._in_use = self._in_use, {}
