@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import socket
 import ssl
 import threading
@@ -23,6 +25,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.sdk.trace import ReadableSpan
 
 from pipelined import cli
+from pipelined.commands.export import _Stop, _Stopped
 from pipelined.config import Address
 from pipelined.errors import ConfigurationError, UserError
 from pipelined.export import sender as sender_module
@@ -92,6 +95,7 @@ class World:
     """What the place was at each request."""
     statistics: Statistics = field(default_factory=lambda: Statistics(lambda: 1_700_000_100.0))
     on_send: Callable[[], object] = lambda: None
+    unstopped: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
 
     @property
     def place(self) -> Place:
@@ -116,7 +120,10 @@ class World:
         return UNUSABLE if self.refused in ids else TAKEN
 
     def run(
-        self, after: str = "oldest", chosen: Callable[[Followed], bool] = lambda _: True
+        self,
+        after: str = "oldest",
+        chosen: Callable[[Followed], bool] = lambda _: True,
+        until: type[BaseException] = Enough,
     ) -> None:
         sender = Sender(
             self.fetch,
@@ -124,8 +131,9 @@ class World:
             chosen=chosen,
             sleep=self.slept.append,
             clock=lambda: 0.0,
+            unstopped=self.unstopped,
         )
-        with pytest.raises(Enough):
+        with pytest.raises(until):
             sender.follow(after)
 
     def value(self, name: str, **labels: str) -> float:
@@ -292,6 +300,58 @@ def test_every_series_is_there_from_the_start(world: World) -> None:
         assert world.value("failures_total", at=at) == 0
 
 
+# -- a stop
+
+
+@pytest.fixture
+def stop() -> Iterator[_Stop]:
+    before = signal.getsignal(signal.SIGTERM)
+    yield _Stop()
+    signal.signal(signal.SIGTERM, before)
+
+
+def stopped_at(world: World, stop: _Stop, request: int) -> None:
+    """SIGTERM comes while this request is under way."""
+
+    def on_send() -> None:
+        if len(world.requests) == request:
+            signal.raise_signal(signal.SIGTERM)
+
+    world.on_send, world.unstopped = on_send, stop.held
+    world.run(until=_Stopped)
+
+
+def test_a_stop_waits_until_the_place_after_the_request_is_saved(world: World, stop: _Stop) -> None:
+    world.pages = [page(*RUNS[:2], after="a"), page(RUNS[2])]
+    stopped_at(world, stop, 1)
+    assert (world.requests, world.place.read()) == ([ids(1, 2)], "cursor-2")
+    assert world.value("sent_runs_total") == 2
+
+
+def test_a_stop_waits_for_one_of_the_requests_into_which_a_refused_one_is_broken(
+    world: World, stop: _Stop
+) -> None:
+    world.pages = [page(*RUNS[:2])]
+    world.answers = [UNUSABLE]
+    stopped_at(world, stop, 2)
+    assert (world.requests, world.place.read()) == ([ids(1, 2), ids(1)], "cursor-1")
+
+
+def test_a_stop_does_not_wait_for_a_back_end_that_is_down(world: World, stop: _Stop) -> None:
+    world.pages = [page(RUNS[0])]
+    world.answers = [BUSY] * 2
+    stopped_at(world, stop, 2)
+    assert (world.requests, world.slept, world.place.read()) == ([ids(1)] * 2, [1], None)
+
+
+def test_a_stop_at_any_other_time_is_one_at_once(stop: _Stop) -> None:
+    with stop.held():
+        pass
+    with pytest.raises(_Stopped):
+        signal.raise_signal(signal.SIGTERM)
+    signal.raise_signal(signal.SIGTERM)  # a second one changes nothing
+
+
 # -- the place
 
 
@@ -381,9 +441,7 @@ class _Handler(BaseHTTPRequestHandler):
         server: Any = self.server
         body = self.rfile.read(int(self.headers["Content-Length"]))
         server.seen.append((self.path, dict(self.headers), body))
-        if server.answers_once and len(server.seen) > 1:
-            server.done.wait()
-            return
+        server.before_answer()
         status, headers, content = server.answer
         self.send_response(status)
         for name, value in {**headers, "Content-Length": str(len(content))}.items():
@@ -400,15 +458,14 @@ def http(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A back end that answers `answer`, and to which the environment points."""
     server: Any = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     server.seen, server.answer = [], (200, {}, b"")
-    server.answers_once, server.done = False, threading.Event()
+    server.before_answer = lambda: None
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
-    # what may be tried again takes 3 s of it; one request on a busy machine may take seconds
+    # one request on a busy machine may take seconds
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "5")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     yield server
-    server.done.set()
     server.shutdown()
     server.server_close()
     thread.join()
@@ -489,12 +546,23 @@ def test_a_pause_that_the_back_end_asks_for_is_passed_on(http: Any) -> None:
     assert BackEnd().send(SPANS).pause == 30
 
 
-def test_an_answer_counts_though_the_back_end_is_too_slow_when_asked_again(http: Any) -> None:
-    http.answer, http.answers_once = (503, {"Retry-After": "1"}, b""), True
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_a_back_end_that_is_busy_is_not_asked_again_before_it_is_known(
+    http: Any, status: int
+) -> None:
+    """Nobody could stop the exporter between its tries, which take as long as the time-out."""
+    http.answer = (status, {"Retry-After": "1"}, b"")
     answer = BackEnd().send(SPANS)
-    assert len(http.seen) > 1
+    assert len(http.seen) == 1
     assert (answer.sent, answer.pause) == (False, 1)
-    assert "answers 503 " in answer.error
+    assert f"answers {status} " in answer.error
+
+
+def test_a_stop_leaves_the_answer_alone(http: Any, stop: _Stop) -> None:
+    http.before_answer = lambda: os.kill(os.getpid(), signal.SIGTERM)
+    with pytest.raises(_Stopped), stop.held():
+        answer = BackEnd().send(SPANS)
+    assert answer == TAKEN
 
 
 def test_spans_that_were_rejected_of_a_request_that_was_taken_are_counted(http: Any) -> None:
@@ -508,12 +576,21 @@ def test_spans_that_were_rejected_of_a_request_that_was_taken_are_counted(http: 
 def test_a_back_end_that_is_not_there_may_be_tried_again(
     http: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    tries: list[Any] = []
+    send = requests.Session.send
+
+    def counted(*given: Any, **options: Any) -> requests.Response:
+        tries.append(given)
+        return send(*given, **options)
+
+    monkeypatch.setattr("requests.Session.send", counted)
     with socket.socket() as nobody:  # has the port, and does not listen
         nobody.bind(("127.0.0.1", 0))
         port = nobody.getsockname()[1]
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
         answer = BackEnd().send(SPANS)
     assert answer == Answer(False, error="the back end does not answer: connection refused")
+    assert len(tries) == 1
 
 
 def test_a_back_end_whose_certificate_nobody_issued_says_where_to_name_its_ca(
@@ -546,14 +623,15 @@ def test_a_proxy_that_refuses_is_named_without_the_address(
     )
 
 
+@pytest.mark.parametrize(("variable", "patience"), [("0.5", None), ("0.5", 500), ("500", 0.5)])
 def test_a_back_end_that_never_answers_is_given_up_in_time(
-    http: Any, monkeypatch: pytest.MonkeyPatch
+    http: Any, monkeypatch: pytest.MonkeyPatch, variable: str, patience: float | None
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
-        answer = BackEnd().send(SPANS)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", variable)
+        answer = BackEnd(patience=patience).send(SPANS)
     assert answer == Answer(False, error="the back end does not answer: it takes too long")
 
 
@@ -611,6 +689,26 @@ def test_a_header_that_cannot_be_read_is_an_error_that_does_not_tell_it(
     assert not caplog.text
 
 
+@pytest.mark.parametrize(
+    ("kind", "value", "general"),
+    [
+        ("PROTOCOL", "http/protobuf", "grpc"),
+        ("COMPRESSION", "gzip", "zip"),
+        ("TIMEOUT", "5", "10000"),
+        ("HEADERS", "a=b", "Authorization: Bearer x"),
+        ("CERTIFICATE", "/dev/null", "/no/such/ca.crt"),
+        ("ENDPOINT", "http://collector:4318/v1/traces", "collector:4317"),
+    ],
+)
+def test_a_general_variable_counts_only_without_that_for_traces(
+    kind: str, value: str, general: str
+) -> None:
+    environment = {f"OTEL_EXPORTER_OTLP_{kind}": general}
+    with pytest.raises(ConfigurationError):
+        check_environment(environment)
+    check_environment(environment | {f"OTEL_EXPORTER_OTLP_TRACES_{kind}": value})
+
+
 def test_a_header_may_have_no_value() -> None:
     check_environment({"OTEL_EXPORTER_OTLP_HEADERS": "X-Team=,Authorization=Bearer%20x"})
 
@@ -645,6 +743,14 @@ def test_its_metrics_are_answered_whatever_name_they_are_asked_by(world: World) 
     with served(world.statistics, Address("127.0.0.1", 0)) as port:
         asked = Request(f"http://127.0.0.1:{port}/metrics", headers={"Host": "pod.example"})
         assert b"pipelined_export_up" in urlopen(asked).read()
+
+
+def test_an_accept_header_that_cannot_be_parsed_gets_plain_text(world: World) -> None:
+    with served(world.statistics, Address("127.0.0.1", 0)) as port:
+        accept = {"Accept": "application/openmetrics-text;version=abc"}
+        answer = urlopen(Request(f"http://127.0.0.1:{port}/metrics", headers=accept))
+        assert answer.headers["Content-Type"].startswith("text/plain;")
+        assert b"pipelined_export_up" in answer.read()
 
 
 def test_idle_clients_take_no_thread_and_go(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

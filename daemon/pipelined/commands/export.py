@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -36,6 +38,35 @@ log = logging.getLogger(__name__)
 
 class _Stopped(BaseException):
     """SIGTERM has arrived: no library takes it for an error of its own."""
+
+
+class _Stop:
+    """What SIGTERM does: it raises `_Stopped`, at once or at the end of `held`."""
+
+    def __init__(self) -> None:
+        self._held = self._came = False
+        signal.signal(signal.SIGTERM, self._on_signal)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """SIGTERM waits, unless what is done meanwhile fails."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+        if self._came:
+            self._stop()
+
+    def _on_signal(self, *_: object) -> None:
+        # a mask would not do: a thread of the port would take the signal, and this runs here
+        self._came = True
+        if not self._held:
+            self._stop()
+
+    def _stop(self) -> NoReturn:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise _Stopped
 
 
 @click.command(
@@ -143,7 +174,7 @@ def export(
     chosen = partial(_is_chosen, units=units, min_duration=shortest, failed=failed)
     directory = state_directory or default_directory(os.environ, DEFAULT_DIRECTORY)
     back_end, statistics = BackEnd(), Statistics()
-    signal.signal(signal.SIGTERM, _stop)
+    stop = _Stop()
     try:
         with open_place(directory, as_cursor) as place, served(statistics, listens_at) as port:
             sender = Sender(
@@ -152,6 +183,7 @@ def export(
                 chosen=chosen,
                 sleep=time.sleep,
                 clock=time.monotonic,
+                unstopped=stop.held,
             )
             begin = place.read() or after
             where = f"http://{listens_at.host or '127.0.0.1'}:{port}/metrics"
@@ -166,8 +198,3 @@ def _is_chosen(run: Followed, units: tuple[str, ...], **searched: Any) -> bool:
     from pipelined.terminal.followed_runs import matches
 
     return any(matches(run, unit=unit, **searched) for unit in units or (None,))
-
-
-def _stop(*_: object) -> NoReturn:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise _Stopped

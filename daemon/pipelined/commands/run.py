@@ -134,6 +134,8 @@ def run(
             span.send(arguments[0], found.ended)
         except UserError as error:
             standard_error.complain(str(error), 1)
+        except KeyboardInterrupt:
+            standard_error.complain("the span of this command is not sent: interrupted", 1)
     return found.ended.status
 
 

@@ -3,6 +3,7 @@
 
 It is configured by the variables of OpenTelemetry's specification (`OTEL_EXPORTER_OTLP_…`). The
 exporter says no more than whether it succeeded; what the back end answered, its HTTP session does.
+Whoever sends decides whether and when to ask again, not the exporter.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import re
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
@@ -141,11 +143,12 @@ def _is_http(address: str) -> bool:
 
 
 def _given(environment: Mapping[str, str], *kinds: str) -> Iterator[tuple[str, str]]:
-    """Variables of the exporter that are set, and their values."""
+    """Variables of the exporter that count, and their values: of a kind, that for traces first."""
     for kind in kinds:
         for name in (f"OTEL_EXPORTER_OTLP_TRACES_{kind}", f"OTEL_EXPORTER_OTLP_{kind}"):
             if value := environment.get(name):
                 yield name, value
+                break
 
 
 def endpoint(environment: Mapping[str, str] = os.environ) -> str:
@@ -159,14 +162,20 @@ def endpoint(environment: Mapping[str, str] = os.environ) -> str:
 class BackEnd:
     """Sends spans. Not for several threads."""
 
-    def __init__(self) -> None:
-        """Raises ConfigurationError if a variable cannot be used."""
+    def __init__(self, *, patience: float | None = None) -> None:
+        """Raises ConfigurationError if a variable cannot be used.
+
+        With `patience`, the time-out is at most so many seconds.
+        """
         check_environment()
+        timeout = patience and min(
+            [patience, *(float(value) for _, value in _given(os.environ, "TIMEOUT"))]
+        )
         # the exporter's own lines repeat what `Answer` says
         logging.getLogger("opentelemetry.exporter.otlp.proto.http.trace_exporter").disabled = True
         self._session = _Session()
         try:
-            self._exporter = OTLPSpanExporter(session=self._session)
+            self._exporter = OTLPSpanExporter(session=self._session, timeout=timeout)
         except (ValueError, OSError) as error:
             raise ConfigurationError(
                 f"a variable OTEL_EXPORTER_OTLP_… cannot be used: {error}",
@@ -174,9 +183,9 @@ class BackEnd:
             ) from None
 
     def send(self, spans: Sequence[ReadableSpan]) -> Answer:
-        """Send spans in one request; may take as long as `OTEL_EXPORTER_OTLP_TIMEOUT` says.
+        """Send spans in one request.
 
-        The exporter asks again within that time if the back end is busy.
+        To connect may take as long as `OTEL_EXPORTER_OTLP_TIMEOUT` says, and so may the answer.
         """
         self._session.forget()
         sent = self._exporter.export(spans) is SpanExportResult.SUCCESS
@@ -201,10 +210,9 @@ class BackEnd:
 
 
 class _Session(requests.Session):
-    """Remembers the last answer, and what went wrong if there was none.
+    """Remembers the answer, and what went wrong if there was none; sends a request once.
 
-    The exporter may ask again when hardly any time is left for it: what the back end has answered
-    before is what it says.
+    The exporter would ask again, up to the time-out, and nobody could stop it between two tries.
     """
 
     answer: requests.Response | None = None
@@ -216,8 +224,11 @@ class _Session(requests.Session):
             self.answer = super().send(request, **options)
         except requests.RequestException as error:
             self.error = _reason(error)
-            raise
-        return self.answer
+        if self.answer is not None and self.answer.ok:
+            return self.answer
+        final = requests.Response()
+        final.status_code = HTTPStatus.BAD_REQUEST  # after which no exporter asks again
+        return final
 
     def forget(self) -> None:
         self.answer, self.error = None, ""

@@ -22,6 +22,8 @@ from pipelined.runs import ParentSpan
 __all__ = ["CommandSpan", "is_configured"]
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+#: How long a back end may take, while whoever started the command waits (seconds).
+_PATIENCE = 2.0
 
 
 def is_configured(environment: Mapping[str, str]) -> bool:
@@ -56,10 +58,12 @@ class CommandSpan:
             given.state if given else None,
         )
         environment["TRACEPARENT"] = f"00-{made.trace_id}-{made.span_id}-01"
+        if given is None:
+            environment.pop("TRACESTATE", None)  # another trace's
         return made
 
     def send(self, program: str, ended: Ended) -> None:
-        """Send it. Raises UserError if the back end does not take it."""
+        """Send it, in one short try. Raises UserError if the back end does not take it."""
         try:
             from pipelined.export.back_end import BackEnd
             from pipelined.export.spans import SpanMaker
@@ -87,6 +91,6 @@ class CommandSpan:
             attributes=attributes,
             error=failure,
         )
-        answer = BackEnd().send(spans)
+        answer = BackEnd(patience=_PATIENCE).send(spans)
         if not answer.sent:
             raise UserError(f"the span of this command is not sent: {answer.error}")

@@ -2,14 +2,15 @@
 """Follows the finished runs of a daemon and sends them, each at least once.
 
 The history is the queue: nothing waits here but the page that is being sent. The place in the order
-is saved after the back end has taken what comes before it, so whoever is killed sends some runs
-again, as the same spans.
+is saved after the back end has taken what comes before it, so whoever is killed between the two
+sends some runs again, as the same spans.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 from opentelemetry.sdk.trace import ReadableSpan
@@ -63,8 +64,12 @@ class Sender:
         chosen: Callable[[Followed], bool],
         sleep: Callable[[float], object],
         clock: Callable[[], float],
+        unstopped: Callable[[], AbstractContextManager[object]],
     ) -> None:
-        """`chosen`: whether to send a run. `sleep` and `clock` are those of `time`."""
+        """`chosen`: whether to send a run. `sleep` and `clock` are those of `time`.
+
+        A stop waits for the end of what `unstopped` returns: of a request and what is noted of it.
+        """
         self._fetch = fetch
         self._back_end = back_end
         self._place = place
@@ -72,6 +77,7 @@ class Sender:
         self._chosen = chosen
         self._sleep = sleep
         self._clock = clock
+        self._unstopped = unstopped
         self._spans = SpanMaker()
         self._missing = 0
         """Runs that the pages since the last complete one lack."""
@@ -124,7 +130,6 @@ class Sender:
         for batch in _batches(self._ready(page)):
             self._statistics.waiting_since = batch[0].run.row.end
             self._send(batch)
-            self._save(batch[-1].run.described["cursor"])
 
     def _save(self, cursor: str) -> None:
         """Save the place. Raises UserError if that fails and there is none from before.
@@ -162,36 +167,43 @@ class Sender:
             yield _Ready(followed, self._spans.spans(run, beside, found))
 
     def _send(self, batch: Sequence[_Ready]) -> None:
-        """Send these runs, or, if the back end cannot use them, those of them that it can."""
-        answer = self._answer([span for ready in batch for span in ready.spans])
-        statistics = self._statistics
-        if answer.sent:
-            spans = sum(len(ready.spans) for ready in batch)
-            rejected = min(spans, answer.rejected_spans)
-            statistics.sent_runs.inc(len(batch))
-            statistics.sent_spans.inc(spans - rejected)
-            statistics.rejected_spans.inc(rejected)
-            statistics.last_sent.set_to_current_time()
-            if rejected:
-                log.warning("the back end rejects spans: %s", answer.error or "it does not say why")
-        elif len(batch) > 1:
-            middle = len(batch) // 2
-            self._send(batch[:middle])
-            self._send(batch[middle:])
-        else:
-            statistics.skipped_runs.labels("refused").inc()
-            log.error("run %s is skipped: %s", batch[0].run.row.id, answer.error)
+        """Send these runs, or, if the back end cannot use them, those of them that it can.
 
-    def _answer(self, spans: Sequence[ReadableSpan]) -> Answer:
-        """What the back end says in the end: it has taken them, or never will."""
+        The place after them is saved: the back end has taken them, or never will.
+        """
+        spans = [span for ready in batch for span in ready.spans]
         for pause in pauses(RETRY, LONGEST_RETRY):
-            answer = self._back_end.send(spans)
-            if answer.sent or answer.unusable:
+            with self._unstopped():
+                answer = self._back_end.send(spans)
+                if answer.sent or (answer.unusable and len(batch) == 1):
+                    self._answered("back_end")
+                    self._count(batch, answer)
+                    self._save(batch[-1].run.described["cursor"])
+                    return
+            if answer.unusable:
                 self._answered("back_end")
-                return answer
+                middle = len(batch) // 2
+                self._send(batch[:middle])
+                self._send(batch[middle:])
+                return
             self._failed("back_end", answer.error)
             self._sleep(max(pause, answer.pause or 0.0))
-        raise AssertionError("pauses have no end")
+
+    def _count(self, batch: Sequence[_Ready], answer: Answer) -> None:
+        """Count what became of a request that will not be sent again."""
+        statistics = self._statistics
+        if not answer.sent:
+            statistics.skipped_runs.labels("refused").inc()
+            log.error("run %s is skipped: %s", batch[0].run.row.id, answer.error)
+            return
+        spans = sum(len(ready.spans) for ready in batch)
+        rejected = min(spans, answer.rejected_spans)
+        statistics.sent_runs.inc(len(batch))
+        statistics.sent_spans.inc(spans - rejected)
+        statistics.rejected_spans.inc(rejected)
+        statistics.last_sent.set_to_current_time()
+        if rejected:
+            log.warning("the back end rejects spans: %s", answer.error or "it does not say why")
 
     def _failed(self, at: str, error: str) -> None:
         self._statistics.failed(at)
