@@ -456,9 +456,9 @@ def open_fed_page(daemon: Daemon, open_page: OpenPage) -> Callable[..., tuple[Pa
         page.route("**/api/v1/now", lambda route: route.fulfill(body=now.moment().text))
         page.goto(daemon.url)
 
-        def feed(*runs: Run, short: dict[str, int] | None = None) -> None:
+        def feed(*runs: Run, short: dict[str, int] | None = None, after: float = 1) -> None:
             observer.seen, observer.short = list(runs), short or {}
-            observer.sweep_stats.last_time += 1
+            observer.sweep_stats.last_time += after
             page.evaluate("text => window.feed(text)", now.moment().text)
 
         return page, feed
@@ -614,6 +614,62 @@ def test_a_row_that_ended_stays_while_it_is_open_or_under_the_pointer(
     page.evaluate("document.activeElement.blur()")
     page.mouse.move(0, 0)
     expect(page.locator("article.run")).to_have_count(1)
+
+
+def test_an_opened_row_stays_where_more_are_running_than_are_listed(
+    open_fed_page: OpenFedPage,
+) -> None:
+    page, feed = open_fed_page()
+    runs = [invented(number, 90.0) for number in range(70)]
+    others = [run for run in runs if run.id != "run-5"]
+    feed(*runs)
+    opened = page.locator('article[data-run="run-5"]')
+    button = opened.get_by_role("button", name=SIX)
+    button.click()
+    expect(opened.locator(".box")).to_have_count(6)
+    feed(*others)
+    expect(page.locator("#more")).to_have_text(re.compile("^9 more are running"))
+    expect(opened.locator(".age")).to_have_text("90.0 s, not listed")
+    expect(opened.locator(".box").first).to_be_visible()
+    button.click()
+    page.evaluate("document.activeElement.blur()")
+    feed(*others)
+    expect(opened).to_have_count(0)
+
+
+def test_the_chart_of_a_row_begins_again_where_events_were_missed(
+    open_fed_page: OpenFedPage,
+) -> None:
+    page, feed = open_fed_page()
+    feed(invented(1, 60.0))
+    chart = card(page, SIX).locator(".chart")
+    for seconds in (61.0, 62.0, 63.0):
+        feed(invented(1, seconds))
+    expect(chart).to_have_attribute("data-points", "3")
+    with page.expect_request("**/api/v1/runs/run-1"):
+        feed(invented(1, 163.0), after=100)
+    feed(invented(1, 164.0))
+    expect(chart).to_have_attribute("data-points", "2")
+    expect(chart.locator(".axis span").first).to_have_text("1 s ago")
+
+
+def test_a_finished_run_keeps_the_focus_while_others_end(open_fed_page: OpenFedPage) -> None:
+    page, feed = open_fed_page()
+    job = invented(0, 50.0, "job.sh|tee")
+    one = within(invented(1, 9.0, "seq|sort", end=START + 10), job)
+    other = invented(2, 9.0, "yes|cat", end=START + 11)
+    lines = page.locator("#recent tr")
+    link = lines.get_by_role("link", name="seq|sort")
+    feed(job, one)
+    link.focus()
+    feed(job, one, other)
+    expect(lines).to_have_count(2)
+    expect(link).to_be_focused()
+    # One more of its line, which moves up.
+    more = within(invented(8, 4.0, "seq|sort", end=START + 12), job)
+    feed(job, one, other, more)
+    expect(lines.first).to_contain_text("2 × seq|sort inside job.sh|tee")
+    expect(link).to_be_focused()
 
 
 def test_the_keyboard_opens_a_row_and_stays_on_it(open_fed_page: OpenFedPage) -> None:
@@ -986,6 +1042,30 @@ def test_the_page_of_a_run_that_has_ended_is_updated_until_the_run_is_stored(
     with page.expect_request(page.url):
         pass
     expect(page.get_by_role("heading", level=1)).to_have_text(slow_awk[0])
+
+
+def test_the_page_of_a_run_that_has_just_ended_is_updated_by_its_whole_id(
+    daemon: Daemon, open_page: OpenPage, tool: Tool, log_file: Path
+) -> None:
+    page = open_page("about:blank")
+    run = sorted_once(daemon, tool, log_file)
+    with page.expect_request(f"{daemon.url}/run/{run['id']}"):
+        page.goto(f"{daemon.url}/run/{run['id'][:-1]}")
+    expect(page.get_by_role("status")).to_have_text("This run has ended.")
+
+
+def test_a_time_of_today_has_its_date_tomorrow(
+    daemon: Daemon, open_page: OpenPage, tool: Tool, log_file: Path
+) -> None:
+    run = sorted_once(daemon, tool, log_file)
+    page = open_page("about:blank")
+    page.clock.install()
+    search(page, daemon, run)
+    expect(page).to_have_url(re.compile("pipeline="))
+    started = page.locator(f'tr[data-run="{run["id"]}"] time')
+    expect(started).to_have_text(re.compile(r"\d\d:\d\d:\d\d$"))  # no longer in UTC
+    page.clock.fast_forward("24:00:00")
+    expect(started).to_have_text(re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$"))
 
 
 def test_findings_are_marked_where_they_happen(

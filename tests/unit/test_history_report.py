@@ -343,6 +343,20 @@ def test_every_line_over_time_fits(width: int, ascii_only: bool) -> None:
     assert len(lines) == 2 + 8
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_finding_at_a_stage_whose_name_is_wide_fits(width: int) -> None:
+    run = make_ended(1, "cat|処理処理処理", wall=4.0)
+    waits, busy = StagePoint({"disk": 1.0}, 0, 0), StagePoint({"cpu": 1.0}, 0, 0)
+    levels = (0.0, 1.0, *[0.0] * (len(LEVELS) - 2))
+    points = (Point(run.start + n, run.start + n + 1, levels, (busy, waits)) for n in range(4))
+    found = Finding(
+        id="readahead-late", severity="advice", sentence="", advice="", stages=(1,), evidence=()
+    )
+    lines = time_lines(run, tuple(points), width, [found])
+    assert "━" in lines[-1].plain
+    assert max(line.cell_len for line in lines) <= width
+
+
 def test_only_the_busiest_of_many_stages_are_drawn() -> None:
     stages = [make_stage(n, f"stage{n}", cpu=n / 100) for n in range(1, 13)]
     run = replace(make_ended(1), stages=tuple(stages))

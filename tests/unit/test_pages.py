@@ -1016,13 +1016,35 @@ def test_a_stage_that_waits_for_the_network_shows_the_port(
     ]
 
 
-def test_a_run_has_the_data_that_its_script_draws(client: FlaskClient) -> None:
-    text = page(client, "/run/run-3")
+def data_of(text: str) -> Any:
+    """What the page of a run has for its script."""
     found = re.search(r'<script type="application/json" id="data">(.*)</script>', text)
     assert found
-    drawn = json.loads(found[1])
+    return json.loads(found[1])
+
+
+def test_a_run_has_the_data_that_its_script_draws(client: FlaskClient) -> None:
+    drawn = data_of(page(client, "/run/run-3"))
     assert [box["command"] for box in drawn["diagram"]["boxes"]] == ["cat", "awk"]
     assert (drawn["live"], len(drawn["timeline"])) == (True, 2)
+
+
+def test_the_script_learns_how_long_ago_the_run_ended(
+    observer: FakeObserver, client: FlaskClient
+) -> None:
+    assert data_of(page(client, "/run/run-3"))["seconds_since_end"] is None
+    observer.seen[1] = replace(observer.seen[1], end=time.time() - 4)
+    since_end = data_of(page(client, "/run/run-2"))["seconds_since_end"]
+    assert since_end == pytest.approx(4, abs=60)
+
+
+def test_a_page_that_was_opened_by_the_beginning_of_an_id_has_all_of_it(
+    history: FakeHistory, client: FlaskClient
+) -> None:
+    stages = [make_stage(1, "zcat"), make_stage(2, "wc")]
+    old = make_run(stages, 6.0, id="17-1", end=START + 6)
+    history.stored["17-1"] = StoredRun(old, ())
+    assert data_of(page(client, "/run/17"))["id"] == "17-1"
 
 
 def test_the_name_of_a_live_run_is_in_parts_that_are_replaced(client: FlaskClient) -> None:
@@ -1114,9 +1136,7 @@ def test_findings_are_numbered_and_those_that_show_in_the_time_line_are_marked_t
     numbers = {found: int(number) for number, found in listed}
     assert {"barrier", "sort-locale"} <= numbers.keys()
 
-    data = re.search(r'<script type="application/json" id="data">(.*)</script>', text)
-    assert data
-    marks = json.loads(data[1])["marks"]
+    marks = data_of(text)["marks"]
     (mark,) = [mark for mark in marks if mark["id"] == "barrier"]
     assert (mark["number"], mark["stage"]) == (numbers["barrier"], 2)
     assert (mark["start"], mark["end"]) == (START, START + 8)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import pty
 import signal
@@ -21,6 +22,7 @@ from rich.console import Console
 
 from pipelined.errors import UserError
 from pipelined.runs import Exit, Identity, Outcome, Run, Series, Stage
+from pipelined.terminal.keys import single_keys
 from pipelined.terminal.top import Snapshot, frame, run_top
 from unit import invented
 from unit.invented import START, make_stage
@@ -347,6 +349,30 @@ def test_q_ends_the_view_and_restores_the_terminal(terminal: tuple[int, TextIO],
     before = termios.tcgetattr(file.fileno())
     assert view(file, now, partial(os.write, ours, b"q")) > 2
     assert termios.tcgetattr(file.fileno()) == before
+
+
+#: What F2 sends, alone, with Shift as xterm and as an old one has it, and held down; an arrow.
+SEQUENCES = [b"\x1bOQ", b"\x1b[1;2Q", b"\x1bO2Q", b"\x1bOQ" * 400, b"\x1b[A"]
+
+
+@pytest.mark.parametrize("sequence", SEQUENCES)
+def test_what_a_function_key_sends_is_no_character(
+    terminal: tuple[int, TextIO], sequence: bytes
+) -> None:
+    ours, file = terminal
+    with single_keys(file) as pressed:
+        os.write(ours, sequence)
+        assert pressed(60.0) == ""
+        os.write(ours, b"x" + sequence + b"Q")
+        assert pressed(60.0) == "xQ"
+
+
+def test_f2_does_not_end_the_view_and_q_after_another_key_does(
+    terminal: tuple[int, TextIO], now: Run
+) -> None:
+    ours, file = terminal
+    sent = itertools.chain([b"\x1bOQ", b"\x1b[1;2Q"], itertools.repeat(b"xQ"))
+    assert view(file, now, lambda: os.write(ours, next(sent))) >= 9
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

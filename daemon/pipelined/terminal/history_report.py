@@ -30,6 +30,7 @@ from pipelined.terminal.drawing import (
     HEIGHTS,
     STYLES,
     Column,
+    cropped,
     fitted,
     heading,
     is_squeezed,
@@ -298,7 +299,7 @@ def time_lines(
         marks = _marks(stretches, begin, step, columns, "=" if ascii_only else "━")
         head = shorten(finding, MAX_LABEL).ljust(label)
         lines.append(Text(f"  {head}  {marks}  {_name(stage, ascii_only)}"))
-    return [plain_marks(Text("").join([line[:width]]), ascii_only) for line in lines]
+    return [plain_marks(cropped(line, width), ascii_only) for line in lines]
 
 
 def _stage_seconds(point: Point) -> float:

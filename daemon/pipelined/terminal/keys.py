@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import termios
@@ -17,12 +18,16 @@ from typing import TextIO
 
 __all__ = ["signals_taken", "single_keys"]
 
+#: What a key sends that is no character: F2 ends in a Q.
+_SEQUENCE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|O[0-9;]*.)?")
+
 
 @contextmanager
 def single_keys(keys: TextIO) -> Iterator[Callable[[float], str]]:
-    """Read keys one at a time, without echo.
+    """Read keys as they are pressed, without echo.
 
-    Yields a function that waits up to some seconds for a key, and returns it or "".
+    Yields a function that waits up to some seconds for keys, and returns the characters of those
+    pressed since it was last called; a function key or an arrow has none.
     """
     try:
         descriptor = keys.fileno()
@@ -42,9 +47,10 @@ def single_keys(keys: TextIO) -> Iterator[Callable[[float], str]]:
         ready, _, _ = select.select([descriptor], [], [], seconds)
         if not ready:
             return ""
-        data = os.read(descriptor, 1)
+        # All that there is: no sequence is cut in two.
+        data = os.read(descriptor, 4096)
         # No data: the terminal is gone, so leave.
-        return data.decode("latin-1") if data else "q"
+        return _SEQUENCE.sub(b"", data).decode("latin-1") if data else "q"
 
     before = termios.tcgetattr(descriptor)
     try:

@@ -136,7 +136,7 @@ def _watch(
             deadline = time.monotonic() + pause
             size = console.size
             while (left := deadline - time.monotonic()) > 0:
-                if pressed(min(left, RESIZE_POLL)) in ("q", "Q"):
+                if "q" in pressed(min(left, RESIZE_POLL)).lower():
                     return None
                 if signal.SIGTSTP in signal.sigpending():
                     return latest

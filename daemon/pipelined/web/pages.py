@@ -7,6 +7,7 @@ requested: a daemon that is only scraped does not load them.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -186,6 +187,7 @@ def _run_page(found: StoredRun, host: Host, show_arguments: bool) -> str:
     script = Script.of_arguments(run) if show_arguments else None
     listed = numbered(run, timeline, findings(run, host, script))
     identity = identity_facts(run.identity) if run.identity else []
+    since_end = None if run.end is None else max(0.0, time.time() - run.end)
     return _page(
         "run.html",
         run=run,
@@ -200,7 +202,7 @@ def _run_page(found: StoredRun, host: Host, show_arguments: bool) -> str:
         rows=[_row(run, stage) for stage in run.stages],
         children=[stage for stage in run.stages if stage.children],
         show_arguments=show_arguments,
-        data=chart_data(run, timeline, listed),
+        data=chart_data(run, timeline, listed) | {"id": run.id, "seconds_since_end": since_end},
     )
 
 

@@ -5,6 +5,8 @@
  */
 
 const SVG = "http://www.w3.org/2000/svg";
+/** Milliseconds until times are looked at again. */
+const RENEW_TIMES_EVERY = 60000;
 
 /**
  * A new element.
@@ -88,4 +90,12 @@ export function localTimes(root) {
   for (const time of root.querySelectorAll("time[data-seconds]")) {
     setText(time, dayAndTime(Number(time.dataset.seconds)));
   }
+}
+
+/** The same on this page for as long as it is open: tomorrow a time of today needs its date. */
+export function keepLocalTimes() {
+  const show = () => localTimes(document);
+  show();
+  setInterval(show, RENEW_TIMES_EVERY);
+  document.addEventListener("visibilitychange", show);
 }

@@ -38,12 +38,16 @@ export function showNotices(where, findings) {
 }
 
 /**
- * Show findings in short: notes only by name, all others with their sentence.
+ * Show findings in short: notes only by name, all others with their sentence. If that is shown
+ * already, nothing changes.
  *
  * @param {HTMLElement} where a list
  * @param {Finding[]} findings
  */
 export function showFindingsInShort(where, findings) {
+  const shown = findings.map((one) => `${one.severity} ${one.id} ${one.sentence}`).join();
+  if (where.dataset.shown === shown) return;
+  where.dataset.shown = shown;
   where.replaceChildren(
     ...findings.map((one) =>
       element(

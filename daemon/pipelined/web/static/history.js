@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /** The history: the two runs that are checked, and local times. */
 
-import { localTimes, setText } from "./dom.js";
+import { keepLocalTimes, setText } from "./dom.js";
 
-localTimes(document);
+keepLocalTimes();
 
 const form = document.getElementById("choose");
 if (form) {

@@ -85,7 +85,8 @@ export class Lanes {
     // The elements stay as long as they are the same: one of them may have the focus.
     const shape = JSON.stringify([
       content.tracks.map((track) => track.name),
-      content.marks.map((mark) => [mark.number, mark.id, mark.stage]),
+      // One for all stretches of a finding: they come and go as the run grows.
+      [...new Set(content.marks.map((mark) => `${mark.number} ${mark.id} ${mark.stage}`))],
     ]);
     if (shape !== this.#shape) {
       this.#shape = shape;

@@ -30,6 +30,8 @@ const page = {
 
 /** @type {Map<string, Row>} */
 const rows = new Map();
+/** Of the runs that finished lately, by id and end. @type {Map<string, HTMLTableRowElement>} */
+let lines = new Map();
 
 function show(moment) {
   showLive(moment);
@@ -41,9 +43,10 @@ function showLive({ live, live_runs: count, recent, sweep_timestamp_seconds: tim
   const [ids, ended] = [live, recent].map((runs) => new Set(runs.map((run) => run.id)));
   const hidden = count - live.length;
   for (const [id, row] of rows) {
-    if (ids.has(id)) continue;
+    if (ids.has(id) || row.endedAt !== null) continue;
     // If not all are listed, it may be among the others.
     if (hidden === 0 || ended.has(id)) row.end();
+    else if (row.isUsed) row.unlist();
     else remove(id, row);
   }
   let next = page.live.firstElementChild;
@@ -51,10 +54,10 @@ function showLive({ live, live_runs: count, recent, sweep_timestamp_seconds: tim
     const isNew = !rows.has(run.id);
     if (isNew) rows.set(run.id, new Row(run));
     const row = rows.get(run.id);
-    // A row that has ended keeps its place, or gives it to the next run of the same pipeline: what
-    // a script runs again and again does not move what is below it.
+    // A row that is no longer listed keeps its place, or gives it to the next run of the same
+    // pipeline if it has ended: what a script runs again and again does not move what is below it.
     let place = null;
-    while (next && next !== row.root && rows.get(next.dataset.run).endedAt !== null) {
+    while (next && !ids.has(next.dataset.run)) {
       if (isNew && rows.get(next.dataset.run).givesWayTo(run)) place ??= next;
       next = next.nextElementSibling;
     }
@@ -106,33 +109,60 @@ function shortLine() {
 function showRecent(runs, shortRuns) {
   page.noRecent.hidden = runs.length > 0 || shortRuns > 0;
   page.recent.closest(".scroll").hidden = runs.length === 0;
-  const ids = runs.map((run) => `${run.id} ${run.runs} ${run.incomplete_runs} ${run.depth} ${run.distinction}`).join();
-  if (page.recent.dataset.ids === ids) return;
-  page.recent.dataset.ids = ids;
-  page.recent.replaceChildren(...runs.map(line));
+  const focused = document.activeElement;
+  const before = lines;
+  const keys = runs.map((run) => `${run.id} ${run.end_timestamp_seconds}`);
+  lines = new Map(keys.map((key, index) => [key, before.get(key) ?? line(runs[index])]));
+  for (const [key, old] of before) if (!lines.has(key)) old.remove();
+  [...lines.values()].forEach((one, index) => {
+    showLine(one, runs[index]);
+    const there = page.recent.children[index] ?? null;
+    if (there !== one) page.recent.insertBefore(one, there);
+  });
+  // What has got another place was out of the page for a moment.
+  if (page.recent.contains(focused)) focused.focus({ preventScroll: true });
 }
 
+/** A line with what does not change. `showLine` leaves its link in place: it may have the focus. */
 function line(run) {
-  const findings = element("ul.findings");
-  showFindingsInShort(findings, run.findings);
-  const times = run.runs > 1 ? element("span.times", {}, `${run.runs} × `) : "";
-  // It is named to screen readers too where indentation shows it.
-  const where = element(run.depth ? "span.visually-hidden" : "span.inside");
-  if (run.nested) where.append(` ${inside(run)}`);
-  const { runs, incomplete_runs: incomplete, outcome } = run;
-  const marks = [];
-  if (incomplete && runs > 1) marks.push(element("span.failed", {}, `${incomplete} of ${runs} did not succeed`));
-  else if (incomplete) marks.push(element(`span.${outcome.result}`, {}, outcome.result));
-  if (run.distinction) marks.push(element("span.second", {}, run.distinction));
   const ended = new Date(run.end_timestamp_seconds * 1000).toISOString();
   return element(
     "tr",
     { "data-run": run.id },
-    element("th", { scope: "row", "data-depth": depth(run) }, times, linkTo(run), where, ...marks),
+    element("th", { scope: "row" }, linkTo(run)),
     element("td", {}, element("time", { datetime: ended }, dayAndTime(run.end_timestamp_seconds))),
-    element("td", {}, run.figures.join(" · ")),
-    element("td", {}, run.verdict, findings),
+    element("td"),
+    element("td", {}, element("span"), element("ul.findings")),
   );
+}
+
+function showLine({ cells: [head, , figures, found] }, run) {
+  showAround(head, run);
+  setText(figures, run.figures.join(" · "));
+  setText(found.firstElementChild, run.verdict);
+  showFindingsInShort(found.lastElementChild, run.findings);
+}
+
+/** What is beside the link to a run: how many there are, where they lie, what did not succeed. */
+function showAround(head, run) {
+  const { runs, incomplete_runs: incomplete, outcome } = run;
+  const shown = [runs, incomplete, run.depth, run.distinction].join();
+  if (head.dataset.shown === shown) return;
+  head.dataset.shown = shown;
+  setAttribute(head, "data-depth", depth(run));
+  const times = runs > 1 ? element("span.times", {}, `${runs} × `) : "";
+  // It is named to screen readers too where indentation shows it.
+  const where = element(run.depth ? "span.visually-hidden" : "span.inside");
+  if (run.nested) where.append(` ${inside(run)}`);
+  const marks = [];
+  if (incomplete && runs > 1) marks.push(element("span.failed", {}, `${incomplete} of ${runs} did not succeed`));
+  else if (incomplete) marks.push(element(`span.${outcome.result}`, {}, outcome.result));
+  if (run.distinction) marks.push(element("span.second", {}, run.distinction));
+  const link = head.querySelector("a");
+  while (head.firstChild !== link) head.firstChild.remove();
+  while (head.lastChild !== link) head.lastChild.remove();
+  link.before(times);
+  link.after(where, ...marks);
 }
 
 setInterval(() => {

@@ -13,6 +13,8 @@ import { levelOf, meanLevel } from "./timeline.js";
 
 /** Seconds that the chart of a live run shows. */
 const CHART_SECONDS = 300;
+/** After more seconds without an update than this the chart is fetched again. */
+const LONGEST_PAUSE = 10;
 
 /** A link to the run's page. */
 export function linkTo(run) {
@@ -67,9 +69,14 @@ export class Row {
     return this.#opened !== null && !this.#place.hidden;
   }
 
-  /** The run has ended, and nobody has opened the row or is at it with the keyboard. */
+  /** Somebody has opened the row or is at it with the keyboard. */
+  get isUsed() {
+    return this.isOpen || this.root.contains(document.activeElement);
+  }
+
+  /** The run has ended, and nobody uses the row. */
   get isLeft() {
-    return this.endedAt !== null && !this.isOpen && !this.root.contains(document.activeElement);
+    return this.endedAt !== null && !this.isUsed;
   }
 
   /** Whether the row of a new run may take the place of this one. */
@@ -84,6 +91,8 @@ export class Row {
 
   /** @param {object} run @param {number} time of its figures, Unix time */
   update(run, time) {
+    // The page was hidden, or had no connection: only the daemon knows what happened meanwhile.
+    if (this.isOpen && time - this.#time > LONGEST_PAUSE) this.#opened.reopen();
     [this.#run, this.#time, this.endedAt] = [run, time, null];
     setAttribute(this.root, "data-depth", depth(run));
     this.root.classList.remove("ended");
@@ -105,6 +114,11 @@ export class Row {
     this.endedAt = performance.now();
     this.root.classList.add("ended");
     setText(this.#age, `${this.#run.age}, ended`);
+  }
+
+  /** Others are listed in its place: the row shows its last figures. */
+  unlist() {
+    setText(this.#age, `${this.#run.age}, not listed`);
   }
 
   #setName(pipeline) {
@@ -176,6 +190,12 @@ class Opened {
     );
     this.#picture = new Picture(picture, run.pipeline);
     this.#chart = new Chart(where);
+  }
+
+  /** As if it had just been opened: the levels so far are not joined to those to come. */
+  reopen() {
+    this.#marks = [];
+    this.open();
   }
 
   /** Fetch the levels from before it was opened. */

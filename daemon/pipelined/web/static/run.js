@@ -6,7 +6,7 @@
  */
 
 import { legend } from "./bar.js";
-import { localTimes, setText, timeOfDay } from "./dom.js";
+import { keepLocalTimes, localTimes, setText, timeOfDay } from "./dom.js";
 import { Lanes } from "./lanes.js";
 import { Picture } from "./picture.js";
 import { tracks } from "./timeline.js";
@@ -23,6 +23,9 @@ let lanes = null;
 
 /** The data that the server put into the page for this script. @param {Document} page */
 const dataOf = (page) => JSON.parse(page.getElementById("data").textContent);
+const opened = dataOf(document);
+/** That of the page itself may be of the last run, or of all whose id begins so. */
+const address = `/run/${encodeURIComponent(opened.id)}`;
 
 function draw({ diagram, stages, timeline, words, marks, start_timestamp_seconds: zero }) {
   picture.rename(document.title);
@@ -64,8 +67,10 @@ function replaceParts(page, last) {
 
 /** @type {Date | null} */
 let lostAt = null;
-/** @type {number | null} */
-let endedAt = null;
+/** When the run ended, or was seen to have. @type {number | null} */
+let endedAt = opened.live ? null : Date.now() - 1000 * opened.seconds_since_end;
+
+const isStored = () => endedAt !== null && Date.now() - endedAt >= STORED_AFTER;
 
 async function refresh() {
   if (document.hidden) {
@@ -73,11 +78,12 @@ async function refresh() {
     return;
   }
   try {
-    const answer = await fetch(location.href, {
+    const answer = await fetch(address, {
       headers: { Accept: "text/html" },
       signal: AbortSignal.timeout(5000),
     });
     if (answer.status === 404) {
+      status.classList.remove("lost");
       setText(status, "The daemon no longer has this run. The page shows its last known state.");
       return;
     }
@@ -85,7 +91,7 @@ async function refresh() {
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const data = dataOf(page);
     endedAt = data.live ? null : (endedAt ?? Date.now());
-    const last = endedAt !== null && Date.now() - endedAt >= STORED_AFTER;
+    const last = isStored();
     replaceParts(page, last);
     draw(data);
     lostAt = null;
@@ -100,8 +106,6 @@ async function refresh() {
   setTimeout(refresh, REFRESH_EVERY);
 }
 
-localTimes(document);
-document.addEventListener("visibilitychange", () => localTimes(document));
-const data = dataOf(document);
-draw(data);
-if (data.live) refresh();
+keepLocalTimes();
+draw(opened);
+if (!isStored()) refresh();
