@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pipelined.analysis.sentence import bottleneck_label
 from pipelined.history.migrations import migrate
-from pipelined.history.rollup import BOUNDS, HOUR, Pending, Sums, other
+from pipelined.history.rollup import BOUNDS, HOUR, Pending, Sums
 from pipelined.history.tables import ROLLUP_ROW_BYTES, SUMMED, Rollup
 from pipelined.model.ledger import OTHER
 from pipelined.runs import OUTCOMES, Series
@@ -311,37 +311,6 @@ def test_the_rows_of_an_hour_that_used_least_time_are_merged(
     assert found[7, "zcat|sort", False].runs == 50
     assert found[7, OTHER, False].runs > 300
     assert len(found) < 120
-
-
-def test_an_hour_full_of_what_is_named_so_is_merged_too(connection: sqlite3.Connection) -> None:
-    """Versions before 0.2.0 counted a program alone by the name `(other)`, in any unit."""
-    rollup = Rollup(connection, 20_000)
-    for hour in range(10):
-        rollup.add(pending([(f"a|tool{n}", False, hour, 1.0) for n in range(5)]).rows)
-    for number in range(60):
-        series = Series(pipeline=OTHER, nested=False, unit=f"unit{number}.job")
-        rollup.add({(11, series): Sums(runs=1, wall=1.0)})
-        rollup.trim(0)
-    found = connection.execute("SELECT hour, sum(runs) FROM rollup GROUP BY hour").fetchall()
-    assert found == [*((hour, 5) for hour in range(10)), (11, 60)]
-
-
-def test_no_hour_goes_while_another_one_has_rows_to_merge(connection: sqlite3.Connection) -> None:
-    rollup = Rollup(connection, 1000)
-    rollup.add({(1, other(nested)): Sums(runs=1) for nested in (False, True)})
-    for hour in range(2, 5):
-        rollup.add(pending([("a|b", False, hour, 1.0), ("a|c", False, hour, 1.0)]).rows)
-    rollup.trim(0)
-    assert {hour for hour, _, _ in read(connection)} == {1, 2, 3, 4}
-
-
-def test_a_row_that_is_the_only_one_of_its_hour_keeps_its_name(
-    connection: sqlite3.Connection,
-) -> None:
-    rollup = Rollup(connection, 1000)
-    rollup.add(pending([("a|b", False, hour, 1.0) for hour in range(100)]).rows)
-    rollup.trim(0)
-    assert {pipeline for _, pipeline, _ in read(connection)} == {"a|b"}
 
 
 def test_rows_that_are_too_old_are_removed_with_their_names(connection: sqlite3.Connection) -> None:

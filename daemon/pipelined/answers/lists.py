@@ -104,8 +104,8 @@ class RunReportJson(TypedDict):
     covered_seconds: Seconds
     """Of `wall_seconds`, those in which a run was alive; runs at the same time count once."""
     repeated: str
-    """On the command that costs most of those that several lines of a script begin with, on the
-    same files, where once would do; empty if there is none that is worth it."""
+    """On the command that costs most of those that pipelines of a script begin with more than once,
+    on the same files, where once would do; empty if there is none that is worth it."""
     parts: list[CommandPart]
     """The runs summed up: the part with the most wall time first, each followed by the parts inside
     it."""

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from pipelined.history.rollup import Sums, other
 from pipelined.history.rows import SUMMED, grown, insertion, merged
 from pipelined.history.usual import BYTES_FACTOR, COMPARED, LOOKED_THROUGH, like_input
+from pipelined.model.ledger import OTHER
 from pipelined.runs import Series
 
 __all__ = ["ROLLUP_ROW_BYTES", "Pipelines", "Ranked", "Ranking", "Rollup"]
@@ -231,15 +232,12 @@ class Rollup:
         self._pipelines = Pipelines(connection)
         self._max_bytes = max_bytes
         self._rows: dict[int, int] = {}
-        self._merged: set[int] = set()
-        """Hours in which nothing is left to merge."""
         self._names = 0.0
         self.load()
 
     def load(self) -> None:
         """Read again how much there is: after a transaction that was rolled back."""
         self._rows = dict(self._execute("SELECT hour, count(*) FROM rollup GROUP BY hour"))
-        self._merged = set()
         self._measure_names()
 
     def add(self, rows: Mapping[tuple[int, Series], Sums]) -> None:
@@ -290,29 +288,21 @@ class Rollup:
         return sum(self._rows.values()) * ROLLUP_ROW_BYTES + self._names
 
     def _make_room(self) -> None:
-        """Merge the lightest rows of the fullest hour that has any to merge into `OTHER`."""
-        while hours := [h for h, rows in self._rows.items() if rows > 1 and h not in self._merged]:
-            hour = max(hours, key=lambda hour: (self._rows[hour], -hour))
-            most = min(_MOST_FOLDED, self._rows[hour] // _FOLDED + 1)
-            if light := self._lightest(hour, most):
-                for wanted in (0, 1):
-                    keys = [key for nested, key in light if nested == wanted]
-                    if keys:
-                        self._fold(hour, keys, self._pipelines.key(other(bool(wanted))))
-                return
-            self._merged.add(hour)
-        # nothing is left to merge: the age is too long for the size
-        self._remove(min(self._rows))
-        self._measure_names()
-
-    def _lightest(self, hour: int, most: int) -> list[tuple[int, int]]:
-        """Of the pipelines that are not merged in this hour: whether nested, and the key."""
-        into = other(nested=False)
-        return self._execute(
+        """Merge the lightest rows of the hour that has most into `OTHER`."""
+        hour = max(self._rows, key=lambda hour: (self._rows[hour], -hour))
+        light = self._execute(
             "SELECT p.nested, p.key FROM rollup JOIN pipelines AS p ON p.key = rollup.pipeline"
-            " WHERE hour = ? AND (p.pipeline, p.unit) <> (?, ?) ORDER BY rollup.wall LIMIT ?",
-            (hour, into.pipeline, into.unit, most),
+            " WHERE hour = ? AND p.pipeline <> ? ORDER BY rollup.wall LIMIT ?",
+            (hour, OTHER, min(_MOST_FOLDED, self._rows[hour] // _FOLDED + 1)),
         ).fetchall()
+        if not light:  # nothing is left to merge: the age is too long for the size
+            self._remove(min(self._rows))
+            self._measure_names()
+            return
+        for wanted in (0, 1):
+            keys = [key for nested, key in light if nested == wanted]
+            if keys:
+                self._fold(hour, keys, self._pipelines.key(other(bool(wanted))))
 
     def _fold(self, hour: int, keys: list[int], into: int) -> None:
         # one parameter, however many keys: each text of a statement is kept compiled
@@ -346,7 +336,6 @@ class Rollup:
         ).fetchone()[0]
         self._execute("UPDATE pipelines SET hours = hours + 1 WHERE key = ?", (key,))
         self._rows[hour] = self._rows.get(hour, 0) + 1
-        self._merged.discard(hour)
 
     def _add_findings(
         self, hour: int, key: int, findings: Iterable[tuple[str, int, float]]
@@ -375,7 +364,6 @@ class Rollup:
         self._rows[hour] -= len(keys)
         if not self._rows[hour]:
             del self._rows[hour]
-            self._merged.discard(hour)
 
     def _measure_names(self) -> None:
         self._names = self._execute(

@@ -105,7 +105,8 @@ class Surroundings:
     """What else was on the host while the run lived."""
 
     others_cores: Annotated[Cpus | None, Key("others_cores_used")]
-    """CPUs that all but the run kept busy, and those that the hypervisor took, on average."""
+    """CPUs that all but the run kept busy, and those that the hypervisor took, on average. Null
+    also if a stage had lived by itself for long before the run was one."""
     throttled_seconds: Seconds | None
     """How long CPU limits of its cgroup, and of those around it, held tasks back in that time,
     summed over CPUs."""
