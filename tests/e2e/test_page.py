@@ -629,7 +629,7 @@ def test_an_opened_row_stays_where_more_are_running_than_are_listed(
     expect(opened.locator(".box")).to_have_count(6)
     feed(*others)
     expect(page.locator("#more")).to_have_text(re.compile("^9 more are running"))
-    expect(opened.locator(".age")).to_have_text("90.0 s, not listed")
+    expect(opened.locator(".age")).to_have_text("90.0 s, no longer listed")
     expect(opened.locator(".box").first).to_be_visible()
     button.click()
     page.evaluate("document.activeElement.blur()")

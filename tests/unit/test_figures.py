@@ -25,6 +25,7 @@ from pipelined.analysis import (
 )
 from pipelined.analysis.rules import calls, cpus, disk, faster, processes, rule, sorting, stages
 from pipelined.cli import cli
+from pipelined.commands.export import _PATIENCE as STOP_PATIENCE
 from pipelined.config.options import Config
 from pipelined.daemon import signals
 from pipelined.history import database, history, opening, pipelines, rollup, usual, writer
@@ -470,7 +471,7 @@ FIGURES = [
     ("INSTALL.md", "`MemoryMax={}`, `TasksMax", service("MemoryMax")),
     ("INSTALL.md", "`TasksMax={}`", service("TasksMax")),
     ("INSTALL.md", "It is started again after {}, but", service("RestartSec", SENDER)),
-    ("INSTALL.md", "is under way, {} at most", service("TimeoutStopSec", SENDER)),
+    ("INSTALL.md", "is under way, {} at most", STOP_PATIENCE),
     ("INSTALL.md", "the last {} may be missing from the history", KILLED),
     ("INSTALL.md", "a stop, and every {} while", saver._SAVE_INTERVAL),
     ("INSTALL.md", "a run is older than {}, or less", saver._SAVE_INTERVAL),

@@ -9,6 +9,7 @@ import signal
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -305,9 +306,11 @@ def test_every_series_is_there_from_the_start(world: World) -> None:
 
 @pytest.fixture
 def stop() -> Iterator[_Stop]:
-    before = signal.getsignal(signal.SIGTERM)
-    yield _Stop()
-    signal.signal(signal.SIGTERM, before)
+    numbers = (signal.SIGTERM, signal.SIGALRM)
+    before = [signal.getsignal(number) for number in numbers]
+    yield _Stop(patience=0.2)
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
 
 
 def stopped_at(world: World, stop: _Stop, request: int) -> None:
@@ -342,6 +345,13 @@ def test_a_stop_does_not_wait_for_a_back_end_that_is_down(world: World, stop: _S
     world.answers = [BUSY] * 2
     stopped_at(world, stop, 2)
     assert (world.requests, world.slept, world.place.read()) == ([ids(1)] * 2, [1], None)
+
+
+def test_a_stop_does_not_wait_for_ever(stop: _Stop) -> None:
+    with pytest.raises(_Stopped), stop.held():
+        signal.raise_signal(signal.SIGTERM)
+        time.sleep(60)
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 def test_a_stop_at_any_other_time_is_one_at_once(stop: _Stop) -> None:

@@ -32,6 +32,9 @@ __all__ = ["export"]
 
 DEFAULT_DIRECTORY = Path("/var/lib/pipelined-export")
 DEFAULT_ADDRESS = "127.0.0.1:9906"
+#: How long a stop waits for an answer (seconds): Docker kills after ten. A request to a host that
+#: does not answer may take several times as long, for each of its addresses.
+_PATIENCE = 9.0
 
 log = logging.getLogger(__name__)
 
@@ -43,13 +46,14 @@ class _Stopped(BaseException):
 class _Stop:
     """What SIGTERM does: it raises `_Stopped`, at once or at the end of `held`."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float = _PATIENCE) -> None:
+        self._patience = patience
         self._held = self._came = False
         signal.signal(signal.SIGTERM, self._on_signal)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """SIGTERM waits, unless what is done meanwhile fails."""
+        """SIGTERM waits, but not for ever, unless what is done meanwhile fails."""
         self._held = True
         try:
             yield
@@ -63,8 +67,11 @@ class _Stop:
         self._came = True
         if not self._held:
             self._stop()
+        signal.signal(signal.SIGALRM, self._stop)
+        signal.setitimer(signal.ITIMER_REAL, self._patience)
 
-    def _stop(self) -> NoReturn:
+    def _stop(self, *_: object) -> NoReturn:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         raise _Stopped
 

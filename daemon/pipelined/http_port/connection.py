@@ -194,9 +194,10 @@ class Connection:
                 kept = await asyncio.wrap_future(self._made)
         except _NotTakenError:
             raise
-        except Exception:
+        except Exception as error:
             self._server.log.exception(
-                "answer", f"{exchange.method} {exchange.target}: no answer, or not all of it"
+                f"answer: {type(error).__name__}",
+                f"{exchange.method} {exchange.target}: no answer, or not all of it",
             )
             if exchange.is_stream:
                 return False

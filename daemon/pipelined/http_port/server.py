@@ -206,7 +206,7 @@ class HttpServer:
 
     def turn(self, target: str) -> asyncio.Semaphore | nullcontext[None]:
         """What a request for `target` holds while a thread is at work for it."""
-        return nullcontext() if target in self.urgent else self._others
+        return nullcontext() if target.partition("?")[0] in self.urgent else self._others
 
     def in_thread(self, call: Callable[[], Any]) -> concurrent.futures.Future[Any]:
         """Have one of the threads call it, when those that came first are done."""

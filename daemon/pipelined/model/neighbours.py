@@ -18,7 +18,7 @@ from pipelined.runs import Surroundings
 __all__ = ["Neighbours"]
 
 #: Shorter runs have no surroundings (seconds). They are looked for among this number of the runs
-#: that ended last, and of the pipelines that lived, those with most CPU time.
+#: that ended last, and of the pipelines that lived, those that used most CPUs at a time.
 _SURROUNDED, _OTHERS = 0.25, 200
 #: A run whose stages have joined late may have lived before the first accounts. If it did so for
 #: more than this share of the time since, what others used is not known: nor is what it used since.

@@ -47,7 +47,7 @@ def single_keys(keys: TextIO) -> Iterator[Callable[[float], str]]:
         ready, _, _ = select.select([descriptor], [], [], seconds)
         if not ready:
             return ""
-        # All that there is: no sequence is cut in two.
+        # All that there is: a terminal sends a sequence as a whole.
         data = os.read(descriptor, 4096)
         # No data: the terminal is gone, so leave.
         return _SEQUENCE.sub(b"", data).decode("latin-1") if data else "q"

@@ -118,7 +118,7 @@ export class Row {
 
   /** Others are listed in its place: the row shows its last figures. */
   unlist() {
-    setText(this.#age, `${this.#run.age}, not listed`);
+    setText(this.#age, `${this.#run.age}, no longer listed`);
   }
 
   #setName(pipeline) {
