@@ -88,6 +88,8 @@ SAME: list[tuple[Rewriting, str, str]] = [
     (no_cat, "cat f g | grep -i aa", "grep -h -i aa f g"),
     (no_cat, "cat ? | sort", "sort ?"),
     (no_cat, "cat ./? | awk '{ print $1 }'", "awk '{ print $1 }' ./?"),
+    (no_cat, "cat f g | awk -v ORS=, '{ print $1 }'", "awk -v ORS=, '{ print $1 }' f g"),
+    (no_cat, "cat f | awk -v RS= '{ print NF }'", "awk -v RS= '{ print NF }' < f"),
     (no_cat, "cat f | dd bs=1M status=none", "dd bs=1M status=none < f"),
     (fronted, "wc -l < f | cat", "cat f | wc -l | cat"),
     (fronted, "gzip < f | gzip -dc", "cat f | gzip | gzip -dc"),
@@ -173,6 +175,14 @@ def test_a_shell_prints_the_same(rewrite: Rewriting, old: str, new: str, tmp_pat
         (no_cat, "cat f g | gawk --file=prog"),
         (no_cat, "cat f g | sed -s 1d"),
         (no_cat, "cat f g | sort -m"),
+        # the end of a file ends a record, whatever else does
+        (no_cat, "cat f g | awk -v RS= '{ print NF }'"),
+        (no_cat, "cat f g | awk -vRS=, '{ print NF }'"),
+        (no_cat, "cat f g | awk 'BEGIN { RS = \"\" } { print NF }'"),
+        (no_cat, "cat f g | sed -z 's/\\n/,/g'"),
+        (no_cat, "cat f g | sort -uz"),
+        (no_cat, "cat f g | cut -z -c 1"),
+        (fronted, "awk -v RS= '{ print NF }' f g | wc"),
         # a wc with several counts pads them by the size of the file that it reads
         (no_cat, "cat f | wc"),
         (no_cat, "cat f | wc -lw"),

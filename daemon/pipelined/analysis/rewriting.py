@@ -86,8 +86,12 @@ _ELSEWHERE: Mapping[str, frozenset[str]] = {
 }
 #: Programs that read no standard input.
 _GENERATORS = frozenset({"df", "du", "find", "git", "journalctl", "ls", "lsof", "ps", "seq", "yes"})
-#: Programs that treat several files as one, whatever they are called.
-_TAKES_MANY = frozenset({*AWKS, "cut", "sed", "sort"})
+#: Programs that treat several files as one, whatever they are called; with these words a record does
+#: not end with its line, but at the end of a file all the same, and `cat` joins two of them.
+_TAKES_MANY: Mapping[str, re.Pattern[str]] = {
+    **dict.fromkeys(AWKS, re.compile(r"(\b|^-v)RS\b")),
+    **dict.fromkeys(("cut", "sed", "sort"), re.compile("^-[A-Za-z]*z|^--(null|zero)")),
+}
 #: An awk program that is one action for each line.
 _ONE_ACTION = re.compile(r"\{[^{}]*\}")
 #: With these it sees which lines it was not given, or what a match is is set otherwise.
@@ -437,8 +441,11 @@ def _is_grep_of_lines(command: Command) -> bool:
 
 
 def _as_one(command: Command) -> bool:
-    """Whether several files are to it as if they were one."""
-    return command.program in _TAKES_MANY and not by_file(command)
+    """Whether several files are to it as if they were one, if all of them end in a newline."""
+    otherwise = _TAKES_MANY.get(command.program)
+    if otherwise is None or by_file(command):
+        return False
+    return not any(otherwise.search(word.value) for word in command.arguments)
 
 
 def _reads_stdin(command: Command) -> bool | None:
