@@ -114,15 +114,28 @@ def test_only_the_output_file_may_have_variables_and_keeps_them(target: str) -> 
         "tr ';' '\\\n' < f | sort",
         "grep -F 'a|\nb' f | sort",
         "cat <<-'END'\nsort f | uniq\n\tEND",
+        "cat <<A <<B\nA\nsort f | uniq\nB",
+        "cat <<END\n END\nsort f | uniq\nEND",
     ],
 )
 def test_other_lines_are_not(text: str) -> None:
     assert places(text + "\n") == []
 
 
-def test_behind_a_here_document_and_a_comment_with_an_apostrophe_lines_count_again() -> None:
-    text = "cat <<END\na | b\nEND\n# don't\nsort f | uniq\n"
-    assert [place.line for place in places(text)] == [5]
+@pytest.mark.parametrize(
+    "here",
+    [
+        "cat <<END\na | b\nEND\n# don't",
+        "cat <<A <<'B'\na\nA\na | b\nB",
+        "cat <<-A\n\ta\n\t\tA",
+        "cat <<<'a b'",
+    ],
+)
+def test_behind_a_here_document_and_a_comment_with_an_apostrophe_lines_count_again(
+    here: str,
+) -> None:
+    text = f"{here}\nsort f | uniq\n"
+    assert [place.line for place in places(text)] == [text.count("\n")]
 
 
 @pytest.mark.parametrize(
@@ -229,6 +242,7 @@ def test_lines_that_cannot_be_distinguished_share_their_runs() -> None:
         ("echo set -e; sort -e pipefail\n{}\nls\n", False, False),
         ("set -u; a -e\n{}\nls\n", False, False),
         ("{}\n[ $? = 0 ] || exit 3\nls\n", True, False),
+        ('{}\necho "${{?}}"\nls\n', True, False),
         ("{}\necho ${{PIPESTATUS[0]}}\nls\n", True, False),
         ("trap 'exit 3' ERR\n{}\nls\n", True, False),
         ("{} > out  # the last one\n\n", True, False),

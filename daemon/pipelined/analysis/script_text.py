@@ -40,7 +40,7 @@ __all__ = [
 _QUOTED_OR_COMMENT = re.compile(
     r"""('[^']*'|"(?:[^"\\]|\\.)*"|\\.)|(?<![^\s;&|()])\#[^\n]*""", re.DOTALL
 )
-_HERE_DOCUMENT = re.compile(r"<<-?\s*['\"\\]?(\w+)")
+_HERE_DOCUMENT = re.compile(r"(?<!<)<<(?!<)(-?)\s*['\"\\]?(\w+)")
 _MOVES = re.compile(
     r"(?:^|[;&|(])\s*(?:(?:if|then|elif|else|while|until|do|!|\{|command|builtin)\s+)*"
     r"(?:cd|pushd)\b(.*)$",
@@ -53,7 +53,7 @@ _SET = re.compile(
     re.MULTILINE,
 )
 #: What asks for the exit status of what ran before.
-_ASKS_STATUS = re.compile(r"\$\?|\bPIPESTATUS\b|\btrap\b.*\bERR\b")
+_ASKS_STATUS = re.compile(r"\$\{?\?|\bPIPESTATUS\b|\btrap\b.*\bERR\b")
 _REDIRECTION = (
     r"[ \t]*\d*(?:>>|>\||<>|[<>]&|&>>?|<<<|[<>])[ \t]*"
     r"(?:[\w./$%+,:@~-]|\$\{\w+\}|\\.|'[^'\n]*'|\"[^\"\n]*\"|<\([^()\n]*\))+"
@@ -159,17 +159,18 @@ def places(script: str, least: int = 2) -> list[Place]:
 
 
 def _places(script: str, least: int) -> Iterator[Place]:
-    quote, ends = "", ""
+    quote, ends = "", list[tuple[str, str]]()
     for number, begin, end in _logical_lines(script):
         raw = script[begin:end]
-        if ends:  # in a here-document
-            ends = "" if raw.strip() == ends else ends
+        if ends:  # in a here-document: one line may begin several
+            dash, word = ends[0]
+            if (raw.lstrip("\t") if dash else raw) == word:
+                del ends[0]
             continue
         if not quote and (place := _place(script, begin, end, number, least)):
             yield place
         quote = _open_quote(raw, quote)
-        if found := _HERE_DOCUMENT.search(raw):
-            ends = found[1]
+        ends += _HERE_DOCUMENT.findall(raw)
 
 
 def _logical_lines(script: str) -> Iterator[tuple[int, int, int]]:
