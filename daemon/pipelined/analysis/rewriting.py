@@ -86,8 +86,8 @@ _ELSEWHERE: Mapping[str, frozenset[str]] = {
 }
 #: Programs that read no standard input.
 _GENERATORS = frozenset({"df", "du", "find", "git", "journalctl", "ls", "lsof", "ps", "seq", "yes"})
-#: Programs that treat several files as one, whatever they are called; with these words a record does
-#: not end with its line, but at the end of a file all the same, and `cat` joins two of them.
+#: Programs that treat several files as one, whatever they are called. But with these words a record
+#: does not end with its line; at the end of a file it does all the same, where `cat` joins two.
 _TAKES_MANY: Mapping[str, re.Pattern[str]] = {
     **dict.fromkeys(AWKS, re.compile(r"(\b|^-v)RS\b")),
     **dict.fromkeys(("cut", "sed", "sort"), re.compile("^-[A-Za-z]*z|^--(null|zero)")),
