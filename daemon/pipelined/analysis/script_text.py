@@ -40,6 +40,7 @@ __all__ = [
 _QUOTED_OR_COMMENT = re.compile(
     r"""('[^']*'|"(?:[^"\\]|\\.)*"|\\.)|(?<![^\s;&|()])\#[^\n]*""", re.DOTALL
 )
+#: Where a here-document begins: whether tabs before its lines go, and the word that ends it.
 _HERE_DOCUMENT = re.compile(r"(?<!<)<<(?!<)(-?)\s*['\"\\]?(\w+)")
 _MOVES = re.compile(
     r"(?:^|[;&|(])\s*(?:(?:if|then|elif|else|while|until|do|!|\{|command|builtin)\s+)*"
